@@ -9,32 +9,34 @@ from loopwright.kernel.events import Usage
 def spoken(*lines: str | bytes) -> JsonLinesAnswer:
     found = JsonLinesAnswer()
     for line in lines:
-        found.take(line.encode() if isinstance(line, str) else line)
+        found.add_line(line.encode() if isinstance(line, str) else line)
     return found
 
 
 def test_texts_are_joined_as_they_come() -> None:
     """Texts follow each other without anything between them."""
-    said = spoken('{"type":"text","text":"Hel"}', '{"type":"text","text":"lo"}', '{"type":"text"}')
-    assert said.output == "Hello"
+    answer = spoken(
+        '{"type":"text","text":"Hel"}', '{"type":"text","text":"lo"}', '{"type":"text"}'
+    )
+    assert answer.output == "Hello"
 
 
 def test_a_result_is_the_answer() -> None:
-    """The text of the result line is the answer, however much was said before it."""
-    said = spoken('{"type":"text","text":"hm"}', '{"type":"result","text":"42","data":{"n":42}}')
-    assert (said.output, said.data, said.has_data) == ("42", {"n": 42}, True)
+    """The text of the result line is the answer, however much was answer before it."""
+    answer = spoken('{"type":"text","text":"hm"}', '{"type":"result","text":"42","data":{"n":42}}')
+    assert (answer.output, answer.data, answer.has_data) == ("42", {"n": 42}, True)
 
 
 def test_a_result_without_text_leaves_what_was_said() -> None:
-    """A result may bring data alone; then the answer is what was said."""
-    said = spoken('{"type":"text","text":"hm"}', '{"type":"result","data":[1]}')
-    assert (said.output, said.data) == ("hm", [1])
+    """A result may bring data alone; then the answer is what was answer."""
+    answer = spoken('{"type":"text","text":"hm"}', '{"type":"result","data":[1]}')
+    assert (answer.output, answer.data) == ("hm", [1])
 
 
 def test_the_last_result_counts() -> None:
     """A later result takes the place of an earlier one, its data too."""
-    said = spoken('{"type":"result","text":"a","data":{"n":1}}', '{"type":"result","text":"b"}')
-    assert (said.output, said.has_data) == ("b", False)
+    answer = spoken('{"type":"result","text":"a","data":{"n":1}}', '{"type":"result","text":"b"}')
+    assert (answer.output, answer.has_data) == ("b", False)
 
 
 @pytest.mark.item("rondoflow-32")
@@ -66,9 +68,9 @@ def test_an_agent_may_say_that_it_failed(line: str, failed: bool) -> None:
 )
 def test_other_lines_are_text(line: str) -> None:
     """A line that is not of the protocol is part of the answer as it stands."""
-    said = spoken(line)
+    answer = spoken(line)
     assert parse_line(line.encode()) is None
-    assert said.output == f"{line}\n"
+    assert answer.output == f"{line}\n"
 
 
 def test_bytes_that_are_no_text_do_no_harm() -> None:
@@ -83,13 +85,13 @@ def test_blanks_around_a_line_do_not_make_it_text() -> None:
 
 def test_usage_adds_up() -> None:
     """Several reports are added; what is not named counts as nothing."""
-    said = spoken(
+    answer = spoken(
         '{"type":"usage","input_tokens":10,"output_tokens":2,"usd":0.1}',
         '{"type":"usage","input_tokens":5}',
         '{"type":"usage","usd":0.2,"output_tokens":null}',
     )
-    assert said.usage == Usage(input_tokens=15, output_tokens=2, usd=0.3, unpriced=1)
-    assert said.warnings == []
+    assert answer.usage == Usage(input_tokens=15, output_tokens=2, usd=0.3, unpriced=1)
+    assert answer.warnings == []
 
 
 def test_no_report_is_no_usage() -> None:
@@ -122,10 +124,10 @@ def test_a_wrong_usage_is_a_warning(field: str, number: str, words: str) -> None
     warning names the field, once however often it occurs.
     """
     line = f'{{"type":"usage","{field}":{number}}}'
-    said = spoken('{"type":"usage","input_tokens":3}', line, line, "hello")
-    assert said.usage == Usage(input_tokens=3, unpriced=1)
-    assert said.output == "hello\n"
-    assert said.warnings == [f"ignored usage line: {field} {words}"]
+    answer = spoken('{"type":"usage","input_tokens":3}', line, line, "hello")
+    assert answer.usage == Usage(input_tokens=3, unpriced=1)
+    assert answer.output == "hello\n"
+    assert answer.warnings == [f"ignored usage line: {field} {words}"]
 
 
 @pytest.mark.parametrize(
@@ -139,26 +141,26 @@ def test_a_wrong_usage_is_a_warning(field: str, number: str, words: str) -> None
 )
 def test_a_number_in_a_text_is_counted(line: str, usage: Usage) -> None:
     """A plain number may be written as text, and other fields do not matter."""
-    said = spoken(f'{{"type":"usage",{line}}}')
-    assert said.usage == usage
-    assert (said.warnings, said.output) == ([], "")
+    answer = spoken(f'{{"type":"usage",{line}}}')
+    assert answer.usage == usage
+    assert (answer.warnings, answer.output) == ([], "")
 
 
 def test_the_session_is_the_last_one_told() -> None:
     """A new session replaces the old one; an empty one does not."""
-    said = spoken('{"type":"session","id":"s1"}', '{"type":"session","id":"s2"}')
-    assert said.session == "s2"
-    said.take(b'{"type":"session","id":""}')
-    assert said.session == "s2"
+    answer = spoken('{"type":"session","id":"s1"}', '{"type":"session","id":"s2"}')
+    assert answer.session == "s2"
+    answer.add_line(b'{"type":"session","id":""}')
+    assert answer.session == "s2"
 
 
 def test_tools_are_answered_and_not_said() -> None:
     """A tool line is handed to whoever looks and is no part of the answer."""
-    said = JsonLinesAnswer()
-    line = said.take(b'{"type":"tool","name":"grep","args":{"x":1},"result":"y"}')
+    answer = JsonLinesAnswer()
+    line = answer.add_line(b'{"type":"tool","name":"grep","args":{"x":1},"result":"y"}')
     assert line is not None
     assert (line.type, line.name, line.args, line.result) == ("tool", "grep", {"x": 1}, "y")
-    assert said.output == ""
+    assert answer.output == ""
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,6 @@ def test_tools_are_answered_and_not_said() -> None:
 )
 def test_usage_without_a_valid_cost_is_unknown(lines: list[str]) -> None:
     """A report that has no cost or no valid amount makes the cost of the call unknown."""
-    said = spoken(*lines)
-    assert said.usage is not None
-    assert said.usage.unpriced == 1
+    answer = spoken(*lines)
+    assert answer.usage is not None
+    assert answer.usage.unpriced == 1

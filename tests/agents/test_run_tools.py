@@ -191,9 +191,9 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_first_result_that_fits_counts() -> None:
     """What does not fit is explained; after one that fits nothing is taken."""
     submission = Submission(lambda text: None if text == "1" else "not one")
-    assert submission.take(2) == ToolReply(text="not taken: not one", ok=False)
-    assert submission.take(1).ok
-    assert submission.take(1) is LATE
+    assert submission.check(2) == ToolReply(text="not taken: not one", ok=False)
+    assert submission.check(1).ok
+    assert submission.check(1) is LATE
     assert submission.accepted == "1"
 
 
@@ -240,15 +240,15 @@ def test_tools_are_noted_with_bounds_and_masks() -> None:
     """Name and input, without secrets, cut, and only so many."""
     spoken = JsonLinesAnswer()
     for _ in range(MOST_TOOLS + 5):
-        spoken.take(b'{"type": "tool", "name": "sh", "args": {"api_key": "k", "x": "y"}}')
+        spoken.add_line(b'{"type": "tool", "name": "sh", "args": {"api_key": "k", "x": "y"}}')
     assert len(spoken.tools) == MOST_TOOLS
     assert spoken.tools[0] == ToolUse(name="sh", input='{"api_key":"***","x":"y"}')
     long = JsonLinesAnswer()
-    long.take(json.dumps({"type": "tool", "name": "n" * 500, "args": "z" * 5_000}).encode())
+    long.add_line(json.dumps({"type": "tool", "name": "n" * 500, "args": "z" * 5_000}).encode())
     assert len(long.tools[0].input) == TOOL_CHARS + 1
     assert len(long.tools[0].name) == 100
     bare = JsonLinesAnswer()
-    bare.take(b'{"type": "tool", "name": "ls"}')
+    bare.add_line(b'{"type": "tool", "name": "ls"}')
     assert bare.tools == [ToolUse(name="ls")]
 
 

@@ -58,7 +58,8 @@ def attempt(server: Served, own: str, space: str, kind: str, what: Any, **env: s
     if space != "off" and works() is not None:
         pytest.skip(f"bubblewrap cannot work here: {works()}")
     words = [sys.executable, "-m", inside_attempts.__name__, kind]
-    argv: tuple[str, ...] = ("sh", "-c", f"env -i HOME={server.folder / 'nobody'} {shlex.join(words)}")
+    cleared = ["env", "-i", f"HOME={server.folder / 'nobody'}", *words]
+    argv: tuple[str, ...] = ("sh", "-c", shlex.join(cleared))
     if env:
         argv = tuple(words)
     if space != "off":

@@ -101,8 +101,8 @@ class AcpAgents:
                     configuration=configuration_of(spec.argv, self._base),
                     shown=server.shows if server is not None else (),
                 ),
-                on_stdout=call.take,
-                on_stderr=call.take_stderr,
+                on_stdout=call.read_stdout,
+                on_stderr=call.read_stderr,
                 on_running=call.begin,
             )
         finally:
@@ -121,7 +121,7 @@ class AcpAgents:
         usage = transcript.spent.usage or (Usage() if talk.cost is not None else None)
         if usage is not None and talk.cost is not None:
             usage = replace(usage, usd=_cost_of_call(talk, job, talk.cost), unpriced=0)
-        if usage is None and (transcript.counts.tools or transcript.said.parts):
+        if usage is None and (transcript.counts.tools or transcript.spoken.parts):
             usage = UNKNOWN_COST
         failure = over or _failure(talk, end)
         if failure is not None:
@@ -180,12 +180,12 @@ class _Call:
         live_failure(self._job, self._agent, UNKNOWN_COST)  # until the agent reports it
         self._make(self._talk.begin())
 
-    def take(self, chunk: bytes) -> None:
+    def read_stdout(self, chunk: bytes) -> None:
         self._report.keep_stream(chunk)
         lines = self._lines.feed(chunk)
         self._talk.transcript.progress = not lines  # a part of a long line is output, too
         for line in lines:
-            self._make(self._talk.take(line, monotonic_ms()))
+            self._make(self._talk.read_line(line, monotonic_ms()))
         self._report.record(self._talk.transcript)
         if self._running is None:
             return
@@ -203,13 +203,13 @@ class _Call:
         """The cost of the call so far; the agent reports that of the session."""
         return Usage(usd=_cost_of_call(self._talk, self._job, cost))
 
-    def take_stderr(self, chunk: bytes) -> None:
+    def read_stderr(self, chunk: bytes) -> None:
         """A line about a retry or a limit is a status; other output on stderr is not."""
         for line in self._errors.feed(chunk):
-            for entry in self._talk.transcript.tell_status(
+            for entry in self._talk.transcript.note_status(
                 status_in(line.decode(errors="replace"))
             ):
-                self._report.say(entry)
+                self._report.show(entry)
         self._report.record(self._talk.transcript)
 
     def close(self) -> None:
@@ -224,7 +224,7 @@ class _Call:
                 case Send():
                     self._send(move)
                 case LiveEntry():
-                    self._report.say(move)
+                    self._report.show(move)
                 case Permission():
                     self._permit(move)
 

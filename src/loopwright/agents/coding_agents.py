@@ -199,7 +199,7 @@ class CodingAgents:
         if not gone or job.prompt.session is None:
             return answer
         report = ActivityReport(self._bus, job, agent, spec.kind)
-        report.say(LiveEntry("note", f"session {job.prompt.session} is gone, a new one begins"))
+        report.show(LiveEntry("note", f"session {job.prompt.session} is gone, a new one begins"))
         anew = replace(job, prompt=replace(job.prompt, session=None, session_used=Usage()))
         again = await self._once(anew, agent, spec, messages)
         if isinstance(again, EffectFailure):
@@ -265,8 +265,8 @@ class CodingAgents:
                     stdout_cap=64 * 1024,  # it is read without checks
                 ),
                 confinement,
-                on_stdout=talk.take,
-                on_stderr=talk.take_stderr,
+                on_stdout=talk.read_stdout,
+                on_stderr=talk.read_stderr,
                 on_running=talk.begin,
             )
         talk.close()
@@ -296,7 +296,7 @@ class CodingAgents:
         transcript = talk.transcript
         usage = _usage(transcript, job)
         if usage is None and (
-            transcript.spent.turns or transcript.counts.tools or transcript.said.parts
+            transcript.spent.turns or transcript.counts.tools or transcript.spoken.parts
         ):
             usage = self._live(job, job.agent or Agent(), transcript)
         model = transcript.model or self._named_model(cli, job, transcript.session)
@@ -501,7 +501,7 @@ class _Talk:
             running.end_input()
         self._over(self.transcript)
 
-    def take(self, chunk: bytes) -> None:
+    def read_stdout(self, chunk: bytes) -> None:
         self._report.keep_stream(chunk)
         self._show(self._stream.feed(chunk, self._monotonic()))
         if not self.transcript.progress and self._running is not None:
@@ -516,10 +516,10 @@ class _Talk:
         if self.over_budget is not None:
             self._finish(0.0)
 
-    def take_stderr(self, chunk: bytes) -> None:
+    def read_stderr(self, chunk: bytes) -> None:
         """A line about a retry or a limit is a status; other output on stderr is not."""
         for line in self._errors.feed(chunk):
-            self._show(self.transcript.tell_status(status_in(line.decode(errors="replace"))))
+            self._show(self.transcript.note_status(status_in(line.decode(errors="replace"))))
 
     def close(self) -> None:
         self._show(self._stream.close(self._monotonic()))
@@ -529,7 +529,7 @@ class _Talk:
             self.transcript
         )  # first, as a newer status replaces a denial on the screen
         for one in entries:
-            self._report.say(one)
+            self._report.show(one)
 
     def _finish_turn(self) -> None:
         """There are no more messages; unless one that was read in the meantime has started another

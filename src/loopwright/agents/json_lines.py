@@ -201,7 +201,7 @@ class JsonLinesAnswer:
     _priced: Usage = NO_USAGE
     _unknown: int = 0  # 1: a report was not an amount
 
-    def take(self, raw: bytes) -> JsonLine | None:
+    def add_line(self, raw: bytes) -> JsonLine | None:
         """Process one line; returns its protocol line, if it is one."""
         line = parse_line(raw)
         if line is None:
@@ -292,7 +292,7 @@ class Submission:
         self._problem = problem
         self.accepted: str | None = None
 
-    def take(self, arguments: JsonValue) -> ToolReply:
+    def check(self, arguments: JsonValue) -> ToolReply:
         """Check a result; an invalid one is explained, and may be submitted again."""
         if self.accepted is not None:
             return LATE
@@ -345,14 +345,14 @@ class ToolUses:
             "LOOPWRIGHT_RUN_TOOLS": ",".join(run_tool_names(self._job)),
         }
 
-    def take(self, line: JsonLine) -> bool:
+    def handle(self, line: JsonLine) -> bool:
         """A line of the program; one that uses a tool of the run is answered. True if a result was
         accepted, which ends the call.
         """
         if line.type != "tool" or line.name not in self._tools or line.result is not None:
             return False
         if line.name == SUBMIT:
-            reply = self._submission.take(line.args)
+            reply = self._submission.check(line.args)
             self._send_reply(line, reply)
             return reply is ACCEPTED
         self._uses.put_nowait(line)

@@ -55,7 +55,7 @@ class ActivityReport:
         """Store the agent's own output."""
         self._job.activity.keep_stream(chunk)
 
-    def say(self, words: LiveEntry) -> None:
+    def show(self, words: LiveEntry) -> None:
         """Show something while the agent works."""
         job = self._job
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=words.kind, text=words.text))
@@ -66,7 +66,7 @@ class ActivityReport:
             entry = self._entry(act)
             self._job.activity.record(entry)
             if act.kind == "denied":
-                self.say(note(entry.text))
+                self.show(note(entry.text))
 
     def _entry(self, act: Act) -> ActivityEntry:
         text = act.text
@@ -106,9 +106,9 @@ class LiveCost:
         """What the usage lines add up to, also those that are not among the stored output."""
         return self._spoken.usage
 
-    def take(self, raw: bytes) -> None:
+    def add_line(self, raw: bytes) -> None:
         """Process a usage line."""
-        self._spoken.take(raw)
+        self._spoken.add_line(raw)
         if self.failure is None and self._spoken.usage is not None:
             self.failure = self._over(self._spoken.usage)
             if self.failure is not None and self._running is not None:
@@ -138,7 +138,7 @@ class LiveOutput:
         """Process bytes; true if the program has submitted its result."""
         self._job.activity.keep_stream(chunk)
         if self._split is not None:
-            return self._take_lines(self._split.feed(chunk))
+            return self._read_lines(self._split.feed(chunk))
         text = self._decoder.decode(chunk)
         if text:
             self._publish("text", text)
@@ -147,7 +147,7 @@ class LiveOutput:
     def end(self) -> None:
         """The program has ended: a last line without an end is a line."""
         if self._split is not None:
-            self._take_lines(self._split.last())
+            self._read_lines(self._split.last())
 
     @property
     def notes(self) -> list[str]:
@@ -156,16 +156,16 @@ class LiveOutput:
         lines = "1 line was" if cut == 1 else f"{cut:,} lines were"
         return [f"{lines} too long and not read as an event"] if cut else []
 
-    def _take_lines(self, lines: list[bytes]) -> bool:
+    def _read_lines(self, lines: list[bytes]) -> bool:
         has_result = False
         for raw in lines:
             live = JsonLinesAnswer()
-            line = live.take(raw)
+            line = live.add_line(raw)
             has_result = has_result or (line is not None and line.type == "result")
             if line is not None and self._talk is not None:
-                has_result = self._talk.take(line) or has_result
+                has_result = self._talk.handle(line) or has_result
             if line is not None and line.type == "usage" and self._usage is not None:
-                self._usage.take(raw)
+                self._usage.add_line(raw)
             if line is not None and line.type == "tool":
                 entry = entry_of(tool_of(line))
                 words = live_words(entry)
@@ -193,7 +193,7 @@ class SignalFilter:
         self._tags = hidden_tags(word)
         self._held = ""
 
-    def take(self, text: str) -> str:
+    def filter(self, text: str) -> str:
         """What of the text so far may be shown now."""
         text = self._tags.sub("", self._held + text)
         found = _MAY_BECOME_TAG.search(text, max(0, len(text) - HELD_CHARS))
@@ -219,11 +219,11 @@ class FilteredBus:
         hiding = self._hiding.get((delta.run, delta.effect)) if delta.kind == "text" else None
         redact = self._redact.get((delta.run, delta.effect), str)
         delta = dataclasses.replace(delta, text=redact(delta.text))
-        text = delta.text if hiding is None else hiding.take(delta.text)
+        text = delta.text if hiding is None else hiding.filter(delta.text)
         if text == delta.text:
             self._bus.publish(delta)
         elif text:
-            self._bus.publish(_saying(delta.run, delta.effect, text))
+            self._bus.publish(_text_delta(delta.run, delta.effect, text))
 
     def around(
         self, job: EffectJob, perform: Callable[[EffectJob], Answer | Awaitable[Answer]]
@@ -250,9 +250,9 @@ class FilteredBus:
         hiding = self._hiding.pop((job.run, job.effect), None)
         rest = hiding.rest() if hiding is not None else ""
         if rest:
-            self._bus.publish(_saying(job.run, job.effect, rest))
+            self._bus.publish(_text_delta(job.run, job.effect, rest))
         self._redact.pop((job.run, job.effect), None)
 
 
-def _saying(run: str, effect: str, text: str) -> Delta:
+def _text_delta(run: str, effect: str, text: str) -> Delta:
     return Delta(run=run, effect=effect, kind="text", text=text)

@@ -50,7 +50,7 @@ class PatternSearches:
     def search(self, wanted: PatternSearch) -> PatternSearchResult:
         """The answer, at the latest when the time of the search is over."""
         with self._slots:
-            worker = self._take()
+            worker = self._idle_worker()
             try:
                 answer = _ask(worker, wanted)
             except BaseException:
@@ -73,7 +73,7 @@ class PatternSearches:
         for worker in idle:
             _end(worker)
 
-    def _take(self) -> "subprocess.Popen[bytes]":
+    def _idle_worker(self) -> "subprocess.Popen[bytes]":
         with self._lock:
             while self._idle:
                 worker = self._idle.pop()

@@ -342,7 +342,7 @@ class LocalPerformer:
             if talk is not None:
                 await talk.finish()
         for raw in end.stdout.split(b"\n"):
-            spoken.take(raw.rstrip(b"\r"))
+            spoken.add_line(raw.rstrip(b"\r"))
         usage = cost.usage
         spoken.warnings += live.notes
         record_warnings(job, spoken.warnings)

@@ -326,15 +326,15 @@ def find_shadowed(argv0: str, cwd: str, path: str | None) -> tuple[str, str] | N
     if "/" in argv0:
         return None
     try:
-        taken = resolve_program(argv0, cwd, path)
+        chosen = resolve_program(argv0, cwd, path)
     except CannotStart:
         return None
     for folder in _folders(path):
         file = os.path.normpath(os.path.join(workspace, folder, argv0))
-        if file == os.path.normpath(taken):
+        if file == os.path.normpath(chosen):
             break
         if os.path.isfile(file) and os.access(file, os.X_OK):
-            return file, taken
+            return file, chosen
     return None
 
 

@@ -106,11 +106,11 @@ def load_script(file: str) -> ScriptFile:
         script, more = validate(ScriptFile, document)
         found = [*found, *more]
     if script is None:
-        raise BadScript(_told(found) or f"{file}: no replies")
+        raise BadScript(_problems_text(found) or f"{file}: no replies")
     return script
 
 
-def _told(found: list[Diagnostic]) -> str:
+def _problems_text(found: list[Diagnostic]) -> str:
     return "; ".join(diagnostic.render() for diagnostic in found if diagnostic.severity == "error")
 
 
@@ -160,15 +160,15 @@ class ScriptedAgent:
         return known[1]
 
     def _choose(self, job: EffectJob, file: str, script: ScriptFile) -> int | None:
-        taken = self._handed_out.setdefault((job.run, file), {})
-        for effect in [e for e, number in taken.items() if number in job.used]:
-            del taken[effect]
-        if job.effect in taken:
-            return taken[job.effect]
-        others = set(taken.values())
+        handed_out = self._handed_out.setdefault((job.run, file), {})
+        for effect in [e for e, number in handed_out.items() if number in job.used]:
+            del handed_out[effect]
+        if job.effect in handed_out:
+            return handed_out[job.effect]
+        others = set(handed_out.values())
         for number, reply in enumerate(script.replies):
             if number not in job.used and number not in others and _fits(reply.when, job):
-                taken[job.effect] = number
+                handed_out[job.effect] = number
                 return number
         return None
 
@@ -182,7 +182,7 @@ class ScriptedAgent:
             if tool.name not in tools or tool.result is not None:
                 continue
             if tool.name == SUBMIT:
-                submission.take(tool.args)
+                submission.check(tool.args)
             else:
                 await use_run_tool(job, tool.name, tool.args)
         return self._answered(job, reply, number, submission.accepted)

@@ -46,9 +46,9 @@ class UserRecords:
 
     # -- data directories ----------------------------------------------------------------------
 
-    def add_data_directory(self, home: Path) -> None:
+    def add_data_directory(self, folder: Path) -> None:
         """Record a data directory, so that agents of other ones do not see it."""
-        path = os.path.realpath(home)
+        path = os.path.realpath(folder)
         if path in _paths(self._folder / _DIRECTORIES):
             return
         with contextlib.suppress(OSError, ValueError), self._locked(_DIRECTORIES) as file:

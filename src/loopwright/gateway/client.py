@@ -450,7 +450,7 @@ def _line(
     speaker: ModelSpeaker, to: Endpoint, request: ModelRequest
 ) -> Callable[[OnDelta], Awaitable[CompletedTurn | FailedTurn]]:
     """The parameters of an attempt."""
-    return lambda said: speaker.speak(to, request, said)
+    return lambda on_delta: speaker.speak(to, request, on_delta)
 
 
 def _sendable(request: ModelRequest) -> ModelRequest:

@@ -377,7 +377,7 @@ class ModelSpeaker(Protocol):
     """Sends one request and yields its output. Cancelling it closes the connection."""
 
     async def speak(
-        self, to: Endpoint, request: ModelRequest, said: OnDelta
+        self, to: Endpoint, request: ModelRequest, on_delta: OnDelta
     ) -> CompletedTurn | FailedTurn: ...
 
     async def load(self, to: Endpoint) -> None:

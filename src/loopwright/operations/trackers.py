@@ -233,7 +233,7 @@ def artifacts_in(
     """The artifacts of a data directory that this process has opened."""
     log, uploads = _log(service), uploads_in(settings, service)
     tracker_scopes = TrackerScopes(
-        log=log, trackers=uploads.trackers, clock=service.clock, home=settings.home
+        log=log, trackers=uploads.trackers, clock=service.clock, data_directory=settings.home
     )
     access = access or access_in(service)
     return ArtifactAccess(log=log, tracker_scopes=tracker_scopes, uploads=uploads, access=access)

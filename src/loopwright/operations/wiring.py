@@ -114,20 +114,22 @@ async def local(
     with closing(open_log(settings)) as log, presence_of(settings).held(owner.token):
         sweep_leftovers(log)
         trackers = SqliteTrackers(log)
-        tracker_scopes = TrackerScopes(log=log, trackers=trackers, clock=clock, home=settings.home)
-        book = PriceBook(settings.prices)
+        tracker_scopes = TrackerScopes(
+            log=log, trackers=trackers, clock=clock, data_directory=settings.home
+        )
+        price_book = PriceBook(settings.prices)
         sandbox = Sandbox(policy_of(settings, served=via == SERVED))
         tools = ToolsOfAgents(
             settings=settings,
             clock=clock,
             token=owner.token,
             tracker_scopes=tracker_scopes,
-            catalogue=book.catalogue,
+            catalogue=price_book.catalogue,
             sandbox=sandbox,
         )
         base = ChainMap({"LOOPWRIGHT_HOME": str(settings.home)}, os.environ)
         performer = LocalPerformer(
-            bus, schema_problem, base, models=tools.models, price=book.price, sandbox=sandbox
+            bus, schema_problem, base, models=tools.models, price=price_book.price, sandbox=sandbox
         )
         paid = _within_budgets(performer, settings, log, clock)
         if line is None:
@@ -154,7 +156,7 @@ async def local(
         performer.workspaces = workspaces
         driver.open()
         try:
-            service = open_service(settings, log, driver, via=via, book=book)
+            service = open_service(settings, log, driver, via=via, book=price_book)
             async with serve_live_text(bus, settings.home, owner.token) as live:
                 with traced(service, driver, os.environ):
                     here = Local(

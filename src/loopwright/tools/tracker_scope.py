@@ -74,10 +74,10 @@ class TrackerScope:
     def versions(self, kind: Kind, item: Item) -> list[Item]:
         return self.trackers.versions(self.scope, kind, item.id) or [item]
 
-    def _own(self, book: TrackerChange, kind: Kind, item: str) -> Item:
+    def _own(self, change: TrackerChange, kind: Kind, item: str) -> Item:
         """An item that can be changed: what the engine has created is read-only."""
         known = self.get(kind, item)
-        found = book.get(known.scope, kind, known.id)
+        found = change.get(known.scope, kind, known.id)
         if found is None:
             raise ToolRefusal("not-yours", f"this {kind} is made by the engine and stays as it is")
         return found
@@ -94,14 +94,14 @@ class TrackerScope:
     def add(self, kind: Kind, key: str, entries: Sequence[Values]) -> str:
         """Create items; the answer has their ids."""
 
-        def work(book: TrackerChange) -> str:
+        def work(change: TrackerChange) -> str:
             for values in entries:
                 parent = values.get("parent")
                 if isinstance(parent, str):
-                    self._own(book, kind, parent)
+                    self._own(change, kind, parent)
             made = [self._new(kind, key, values, n) for n, values in enumerate(entries)]
             for item in made:
-                book.put(item)
+                change.put(item)
             return as_json({"ids": [item.id for item in made]})
 
         return self.trackers.change(key, work)
@@ -109,17 +109,17 @@ class TrackerScope:
     def update(self, kind: Kind, key: str, item: str, values: Values) -> str:
         """Store the next version of an item."""
 
-        def work(book: TrackerChange) -> str:
-            found = self._own(book, kind, item)
-            book.put(self._next(found, values))
+        def work(change: TrackerChange) -> str:
+            found = self._own(change, kind, item)
+            change.put(self._next(found, values))
             return as_json({"id": found.id, "version": found.version + 1})
 
         return self.trackers.change(key, work)
 
     def drop(self, kind: Kind, key: str, item: str) -> str:
-        def work(book: TrackerChange) -> str:
-            found = self._own(book, kind, item)
-            book.drop(self.scope, kind, found.id)
+        def work(change: TrackerChange) -> str:
+            found = self._own(change, kind, item)
+            change.drop(self.scope, kind, found.id)
             return as_json({"id": found.id, "deleted": True})
 
         return self.trackers.change(key, work)
@@ -140,12 +140,12 @@ class TrackerScope:
         return self.add("sprint", key, [{**plain, "project": self.project, **values}])
 
     def move_sprint(self, key: str, item: str, to: str, summary: str) -> str:
-        def work(book: TrackerChange) -> str:
-            found = self._own(book, "sprint", item)
+        def work(change: TrackerChange) -> str:
+            found = self._own(change, "sprint", item)
             problem = sprint_problem(found, to)
             if problem is not None:
                 raise ToolRefusal("not-possible", problem)
-            book.put(self._next(found, sprint_moved(found, to, summary)))
+            change.put(self._next(found, sprint_moved(found, to, summary)))
             return as_json({"id": found.id, "status": to})
 
         return self.trackers.change(key, work)

@@ -271,8 +271,8 @@ async def _damaged_objects(git: Git) -> list[str]:
     done = await git.run("fsck", *options, accept=any_end)
     if done.status == 0:
         return []
-    told = (done.out + done.errors).decode("utf-8", "backslashreplace").splitlines()
-    lines = [line for line in told if not line.startswith("notice:") and line.strip()]
+    printed = (done.out + done.errors).decode("utf-8", "backslashreplace").splitlines()
+    lines = [line for line in printed if not line.startswith("notice:") and line.strip()]
     return lines or [f"`git fsck` exited with code {done.status}"]
 
 

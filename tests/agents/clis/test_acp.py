@@ -31,7 +31,7 @@ def talk(session: str | None = None) -> AcpConversation:
 
 
 def hears(conversation: AcpConversation, message: JsonValue) -> list[Move]:
-    return conversation.take(json.dumps(message).encode())
+    return conversation.read_line(json.dumps(message).encode())
 
 
 def sent(moves: list[Move]) -> list[dict[str, JsonValue]]:
@@ -237,8 +237,8 @@ def test_what_we_do_not_offer_is_refused() -> None:
 def test_rubbish_and_strange_answers_say_nothing() -> None:
     """Lines that are no messages and answers to nobody change nothing."""
     conversation = prompted()
-    assert conversation.take(b"warning: hello") == []
-    assert conversation.take(b"  ") == []
+    assert conversation.read_line(b"warning: hello") == []
+    assert conversation.read_line(b"  ") == []
     assert hears(conversation, result(99, stopReason="end_turn")) == []
     assert hears(conversation, [1]) == []
     assert (conversation.transcript.ending.ended, conversation.transcript.counts.garbage) == (
@@ -349,7 +349,7 @@ def test_servers_of_a_stage_are_named_with_the_session() -> None:
     talk = AcpConversation(prompt="p", cwd="/ws", servers=(("loopwright", ("python3", "x.py")),))
     talk.begin()
     line = b'{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
-    [new] = [move for move in talk.take(line) if isinstance(move, Send)]
+    [new] = [move for move in talk.read_line(line) if isinstance(move, Send)]
     assert new.message["params"] == {
         "cwd": "/ws",
         "mcpServers": [{"name": "loopwright", "command": "python3", "args": ["x.py"], "env": []}],

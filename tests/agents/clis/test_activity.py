@@ -433,7 +433,7 @@ def test_statuses_and_open_calls_are_bounded() -> None:
     """An agent that never stops retrying or never ends its calls fills no memory."""
     transcript = Transcript()
     for number in range(STATUS_LINES + 50):
-        transcript.tell_status(f"attempt {number}")
+        transcript.note_status(f"attempt {number}")
     assert len(transcript.drain()) == STATUS_LINES
     for number in range(OPEN_CALLS + 5):
         transcript.begin_call(str(number), "Read", {})
@@ -504,7 +504,7 @@ def acp(*updates: Event) -> AcpConversation:
     talk = AcpConversation(prompt="p", cwd="/ws", phase="session/prompt")
     for number, update in enumerate(updates):
         message = {"jsonrpc": "2.0", "method": "session/update", "params": {"update": update}}
-        talk.take(e.lines([update if "method" in update else message]), 1_000 + 10 * number)
+        talk.read_line(e.lines([update if "method" in update else message]), 1_000 + 10 * number)
     return talk
 
 
@@ -554,7 +554,7 @@ def test_an_acp_permission_that_is_rejected_is_a_denial(by_person: bool, words: 
     )
     talk.decide(asked, allowed=False, by_person=by_person)
     update = acp_call("tool_call_update", status="failed", rawOutput="refused")
-    talk.take(e.lines([{"method": "session/update", "params": {"update": update}}]))
+    talk.read_line(e.lines([{"method": "session/update", "params": {"update": update}}]))
     (act,) = talk.transcript.drain()
     assert (act.kind, act.target, act.ok, act.text) == ("denied", "a", False, words)
 

@@ -107,7 +107,7 @@ def test_pieces_are_shown_once() -> None:
     found, said = transcript("claude", stream)
     assert [one.text for one in said] == ["Hello ", "there.", "More."]
     assert found.output == "More."
-    assert found.said.parts == ["Hello there.", "More."]
+    assert found.spoken.parts == ["Hello there.", "More."]
 
 
 def test_helpers_of_the_agent_are_not_the_agent() -> None:
@@ -430,7 +430,7 @@ def test_a_line_that_is_too_long_is_left_out_and_counted() -> None:
     reader.feed(b'{"type":"x","a":"' + b"y" * 1_500)
     reader.feed(b"y" * 1_500)
     reader.feed(b'"}\n' + e.lines([e.claude_text("after")]))
-    assert (reader.transcript.counts.cut, reader.transcript.said.parts) == (1, ["after"])
+    assert (reader.transcript.counts.cut, reader.transcript.spoken.parts) == (1, ["after"])
 
 
 def test_lines() -> None:
@@ -444,9 +444,9 @@ def test_lines() -> None:
 def test_texts_are_bounded() -> None:
     """An agent that never stops talking does not fill the memory."""
     found = Transcript()
-    found.say("a" * (TEXT_CHARS - 1))
-    found.say("bcd", new_part=False)
-    found.say("more")
+    found.add_text("a" * (TEXT_CHARS - 1))
+    found.add_text("bcd", new_part=False)
+    found.add_text("more")
     assert len(found.output) == TEXT_CHARS
     assert found.output.endswith("ab")
 

@@ -99,7 +99,7 @@ class AcpConversation:
             )
         ]
 
-    def take(self, line: bytes, now_ms: int = 0) -> list[Move]:
+    def read_line(self, line: bytes, now_ms: int = 0) -> list[Move]:
         """The result of a line of the agent, which arrived at `now_ms`. A line that is not a
         message has none.
         """
@@ -154,11 +154,11 @@ class AcpConversation:
         match text(update, "sessionUpdate"):
             case "agent_message_chunk":
                 piece = text(update, "content", "text")
-                self.transcript.say(piece, new_part=not self.transcript.said.streaming)
-                self.transcript.said.streaming = True
+                self.transcript.add_text(piece, new_part=not self.transcript.spoken.streaming)
+                self.transcript.spoken.streaming = True
                 yield LiveEntry("text", piece)
             case "tool_call":
-                self.transcript.said.streaming = False
+                self.transcript.spoken.streaming = False
                 self.transcript.counts.tools += 1
                 yield tool_line(text(update, "kind") or "tool", text(update, "title"))
                 self._tool(update)

@@ -296,7 +296,7 @@ def _gemini(agent: Agent) -> Agent:
     return replace(agent, permission="default", tools=tools)
 
 
-def unasked(agent: Agent) -> tuple[str, ...]:
+def tools_without_permission(agent: Agent) -> tuple[str, ...]:
     """Tools of Claude Code that need no permission, if all of them are allowed."""
     if agent.access != "full" or agent.tools is not None:
         return ()

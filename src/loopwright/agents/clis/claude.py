@@ -19,7 +19,7 @@ _TROUBLES: dict[str, Trouble] = {
 }
 
 
-def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
+def read_event(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Process one event; returns its part for the live view."""
     transcript.session = text(event, "session_id") or transcript.session
     match text(event, "type"):
@@ -57,7 +57,7 @@ def _message_read(transcript: Transcript, event: JsonValue) -> None:
     request of a turn starts another turn, whose result counts.
     """
     transcript.read_messages.add(text(event, "uuid"))
-    transcript.ending.ended, transcript.said.final = None, None
+    transcript.ending.ended, transcript.spoken.final = None, None
     transcript.ending.problem, transcript.ending.trouble = "", "other"
 
 
@@ -67,7 +67,7 @@ def _system(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
             transcript.model = text(event, "model") or transcript.model
         case "api_retry":
             transcript.ending.status = whole(event, "error_status") or transcript.ending.status
-            return transcript.tell_status(_retry_words(event))
+            return transcript.note_status(_retry_words(event))
         case "permission_denied":
             reason = text(event, "message")
             transcript.deny(text(event, "tool_use_id"), text(event, "tool_name"), reason=reason)
@@ -131,7 +131,7 @@ def _partial(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     piece = text(event, "event", "delta", "text")
     if not piece or at(event, "parent_tool_use_id") is not None:
         return []
-    transcript.said.streaming = True
+    transcript.spoken.streaming = True
     return [LiveEntry("text", piece)]
 
 
@@ -151,11 +151,11 @@ def _assistant(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
             call = transcript.begin_call(text(block, "id"), text(block, "name"), at(block, "input"))
             message.append(tool_line(call.tool, call.target))
         elif kind == "text" and not inner:
-            transcript.say(text(block, "text"))
-            if not transcript.said.streaming:
+            transcript.add_text(text(block, "text"))
+            if not transcript.spoken.streaming:
                 message.append(LiveEntry("text", text(block, "text")))
     if not inner:
-        transcript.said.streaming = False
+        transcript.spoken.streaming = False
     return message
 
 
@@ -190,7 +190,7 @@ def _allowance(transcript: Transcript, info: JsonValue) -> list[LiveEntry]:
         if transcript.limit.resets_at is not None
         else ""
     )
-    return transcript.tell_status(f"rate limit reached{until}")
+    return transcript.note_status(f"rate limit reached{until}")
 
 
 def _result(transcript: Transcript, event: JsonValue) -> None:
@@ -202,7 +202,7 @@ def _result(transcript: Transcript, event: JsonValue) -> None:
         transcript.deny(text(denial, "tool_use_id"), text(denial, "tool_name"), given)
     message = text(event, "result")
     if at(event, "is_error") is not True and text(event, "subtype") == "success":
-        transcript.said.final = message
+        transcript.spoken.final = message
         transcript.end("well")
         return
     problems = "; ".join(one for one in items(event, "errors") if isinstance(one, str))

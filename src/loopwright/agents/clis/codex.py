@@ -18,7 +18,7 @@ from loopwright.model.record import JsonValue
 _HELD = re.compile(r"Read-only file system|rejected by user approval settings|sandbox denied", re.I)
 
 
-def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
+def read_event(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Process one event; returns its part for the live view."""
     match text(event, "type"):
         case "thread.started":
@@ -38,7 +38,7 @@ def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
         case "turn.failed":
             transcript.end("badly", text(event, "error", "message"), "api")
         case "error":  # a failed attempt; the last event says whether the turn failed
-            return transcript.tell_status(text(event, "message"))
+            return transcript.note_status(text(event, "message"))
     return []
 
 
@@ -58,10 +58,10 @@ def _started(transcript: Transcript, item: JsonValue) -> list[LiveEntry]:
 def _completed(transcript: Transcript, item: JsonValue) -> list[LiveEntry]:
     match text(item, "type"):
         case "agent_message":
-            transcript.say(text(item, "text"))
+            transcript.add_text(text(item, "text"))
             return [LiveEntry("text", text(item, "text"))]
         case "error":  # about its own settings: not fatal
-            return transcript.tell_status(text(item, "message"))
+            return transcript.note_status(text(item, "message"))
         case "command_execution" | "file_change" | "mcp_tool_call" | "web_search":
             _begin(transcript, item)
             _end(transcript, item)

@@ -22,7 +22,7 @@ from loopwright.agents.clis.catalogue import (
     added_tools,
     check_lines,
     only_tools,
-    unasked,
+    tools_without_permission,
     worded,
 )
 from loopwright.agents.clis.claude import input_line
@@ -144,7 +144,7 @@ def _claude(cli: Cli, wanted: CommandLineRequest) -> CommandLine:
     argv += ["--include-partial-messages", "--permission-mode", _claude_mode(cli, wanted)]
     argv += _option("--model", agent.model)
     argv += _claude_system(wanted)
-    argv += _claude_tools(agent, (*unasked(agent), *_claude_allowed(wanted)))
+    argv += _claude_tools(agent, (*tools_without_permission(agent), *_claude_allowed(wanted)))
     servers = [wanted.server.config] if wanted.server is not None else []
     strict = agent.access not in (None, "full")
     if isinstance(agent.options.get("mcp"), dict) and not strict:

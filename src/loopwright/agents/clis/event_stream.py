@@ -24,13 +24,13 @@ from loopwright.model.record import JsonValue
 LINE_BYTES = 32 * 1024 * 1024
 """The longest line that is parsed: a tool result of some megabytes is one line."""
 
-Take: TypeAlias = Callable[[Transcript, JsonValue], list[LiveEntry]]
+ReadEvent: TypeAlias = Callable[[Transcript, JsonValue], list[LiveEntry]]
 
-READERS: Mapping[str, Take] = {
-    "claude": claude.take,
-    "codex": codex.take,
-    "gemini": gemini.take,
-    "opencode": opencode.take,
+READERS: Mapping[str, ReadEvent] = {
+    "claude": claude.read_event,
+    "codex": codex.read_event,
+    "gemini": gemini.read_event,
+    "opencode": opencode.read_event,
 }
 _IS_PROGRESS: Mapping[str, Callable[[JsonValue], bool]] = {
     "claude": claude.is_progress,
@@ -84,7 +84,7 @@ class EventStream:
 
     def __init__(self, cli: str, *, line_bytes: int = LINE_BYTES) -> None:
         self.transcript = Transcript()
-        self._take = READERS[cli]
+        self._read_event = READERS[cli]
         self._is_progress = _IS_PROGRESS[cli]
         self._lines = LineSplitter(line_bytes)
 
@@ -95,21 +95,21 @@ class EventStream:
         self.transcript.now_ms = now_ms
         lines = self._lines.feed(chunk)
         self.transcript.progress = not lines  # a part of a long line is output, too
-        return self._taken(lines)
+        return self._read_lines(lines)
 
     def close(self, now_ms: int = 0) -> list[LiveEntry]:
         """The same for an unfinished last line at the end of the stream."""
         self.transcript.now_ms = now_ms or self.transcript.now_ms
-        message = self._taken(self._lines.last())
+        message = self._read_lines(self._lines.last())
         self.transcript.end_calls()
         return message
 
-    def _taken(self, lines: list[bytes]) -> list[LiveEntry]:
+    def _read_lines(self, lines: list[bytes]) -> list[LiveEntry]:
         message: list[LiveEntry] = []
         for line in lines:
             event = decode_object(line)
             if event is not None:
-                message += self._take(self.transcript, event)
+                message += self._read_event(self.transcript, event)
                 self.transcript.progress = self.transcript.progress or self._is_progress(event)
             elif line.strip():
                 self.transcript.counts.garbage += 1

@@ -11,7 +11,7 @@ _DENIED = re.compile(r"policy_violation|denied by policy|requires (?:user )?conf
 _EXIT_CODE = re.compile(r"^Exit Code: (\d{1,3})$", re.M)
 
 
-def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
+def read_event(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Process one event; returns its part for the live view."""
     transcript.session = text(event, "session_id") or transcript.session
     match text(event, "type"):
@@ -24,7 +24,7 @@ def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
         case "tool_result":
             _tool_result(transcript, event)
         case "error":
-            return transcript.tell_status(text(event, "message"))
+            return transcript.note_status(text(event, "message"))
         case "result":
             _result(transcript, event)
     return []
@@ -32,8 +32,8 @@ def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
 
 def _message(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     piece = text(event, "content")
-    transcript.say(piece, new_part=not transcript.said.streaming)
-    transcript.said.streaming = at(event, "delta") is True
+    transcript.add_text(piece, new_part=not transcript.spoken.streaming)
+    transcript.spoken.streaming = at(event, "delta") is True
     return [LiveEntry("text", piece)]
 
 
@@ -44,14 +44,14 @@ def is_progress(event: JsonValue) -> bool:
 
 def _tool(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     transcript.counts.tools += 1
-    transcript.said.streaming = False
+    transcript.spoken.streaming = False
     given = at(event, "parameters")
     call = transcript.begin_call(text(event, "tool_id"), text(event, "tool_name"), given)
     return [tool_line(call.tool, call.target)]
 
 
 def _tool_result(transcript: Transcript, event: JsonValue) -> None:
-    transcript.said.streaming = False
+    transcript.spoken.streaming = False
     call = text(event, "tool_id")
     failed = text(event, "status") not in ("success", "")
     message = text(event, "error", "message") or as_text(at(event, "output"))

@@ -10,13 +10,13 @@ from loopwright.model.record import JsonValue
 _REFUSED = ("rejected permission", "prevents you from using", "permission denied by rule")
 
 
-def take(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
+def read_event(transcript: Transcript, event: JsonValue) -> list[LiveEntry]:
     """Process one event; returns its part for the live view."""
     transcript.session = text(event, "sessionID") or transcript.session
     part = at(event, "part")
     match text(event, "type"):
         case "text":
-            transcript.say(text(part, "text"))
+            transcript.add_text(text(part, "text"))
             return [LiveEntry("text", text(part, "text"))]
         case "tool_use":
             return _tool(transcript, part)

@@ -164,7 +164,7 @@ class StreamCounts:
 class Transcript:
     """Everything that counts of a stream of events."""
 
-    said: AgentText = field(default_factory=AgentText)
+    spoken: AgentText = field(default_factory=AgentText)
     data: JsonValue = None
     spent: ReportedUsage = field(default_factory=ReportedUsage)
     session: str | None = None
@@ -273,7 +273,7 @@ class Transcript:
             )
         )
 
-    def tell_status(self, words: str) -> list[LiveEntry]:
+    def note_status(self, words: str) -> list[LiveEntry]:
         """A message of the agent about its own state. A repeated one is neither recorded nor
         shown again.
         """
@@ -298,9 +298,9 @@ class Transcript:
 
     # -- text --------------------------------------------------------------------------------------
 
-    def say(self, text: str, *, new_part: bool = True) -> None:
+    def add_text(self, text: str, *, new_part: bool = True) -> None:
         """Store a text of the agent, up to a size that no answer needs."""
-        self.said.add(text, new_part=new_part)
+        self.spoken.add(text, new_part=new_part)
 
     def end(self, how: Ended, problem: str = "", trouble: Trouble = "other") -> None:
         """The event that ends the turn has come."""
@@ -309,7 +309,7 @@ class Transcript:
     @property
     def output(self) -> str:
         """The answer: the text marked as the answer, else the whole text."""
-        return self.said.answer
+        return self.spoken.answer
 
 
 def tool_line(name: str, about: str = "") -> LiveEntry:

@@ -383,8 +383,8 @@ class _Run:
             os.close(theirs)
         self._supervisor = read_entry(self._process.pid)
         self._feed = PipeFeed(pipes[1], self._program.stdin, keep_open=self._talks)
-        self._output = PipeSource(pipes[2], self._take_stdout, self._source_closed)
-        self._errors = PipeSource(pipes[4], self._take_stderr, self._source_closed)
+        self._output = PipeSource(pipes[2], self._read_stdout, self._source_closed)
+        self._errors = PipeSource(pipes[4], self._read_stderr, self._source_closed)
         PipeSource(pipes[6], self._report.add, self._supervisor_closed)
         self._set_limits()
 
@@ -467,13 +467,13 @@ class _Run:
 
     # ---- what comes from the processes
 
-    def _take_stdout(self, data: bytes) -> None:
+    def _read_stdout(self, data: bytes) -> None:
         self._byte_before, self._last_byte = self._last_byte, self._loop.time()
         self._stdout.add(data)
         if self._call(self._on_stdout, data):
             self._later(_LINGER_SECONDS, lambda: self.stop("answered"))
 
-    def _take_stderr(self, data: bytes) -> None:
+    def _read_stderr(self, data: bytes) -> None:
         if self._program.stderr_counts:
             self._last_byte = self._loop.time()
         self._stderr.add(data)

@@ -248,7 +248,7 @@ class LibrarySpeaker:
         await self._http.aclose()
 
     async def speak(
-        self, to: Endpoint, request: ModelRequest, said: OnDelta
+        self, to: Endpoint, request: ModelRequest, on_delta: OnDelta
     ) -> CompletedTurn | FailedTurn:
         """One attempt. Cancelling it closes the connection."""
         try:
@@ -271,7 +271,7 @@ class LibrarySpeaker:
                 async for event in stream:
                     delta = _delta(event, names)
                     if delta is not None:
-                        said(delta)
+                        on_delta(delta)
                         await self._rounds.turn()  # a full buffer holds hundreds
         except Exception as error:  # any failure of a service or a library becomes a value
             return self._fallen(error, to, stream)

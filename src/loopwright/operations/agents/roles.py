@@ -199,11 +199,12 @@ def _plain(word: str) -> str:
 # -- finding ---------------------------------------------------------------------------------------
 
 
-def find_roles(home: Path | None, project: Path | None) -> dict[str, RoleFile]:
+def find_roles(data_directory: Path | None, project: Path | None) -> dict[str, RoleFile]:
     """All roles by name, the project's before those of the data directory."""
     found = {role.name: role for role in _built_in()}
-    if home is not None:
-        found |= {role.name: role for role in _in_folder(home / FOLDER, "home", home)}
+    if data_directory is not None:
+        own = _in_folder(data_directory / FOLDER, "home", data_directory)
+        found |= {role.name: role for role in own}
     if project is not None:
         known = dict(found)
         for folder in reversed(project_folders(project, FOLDER)):

@@ -488,7 +488,7 @@ class TrackerScopes:
     log: EventLog
     trackers: Trackers
     clock: Clock
-    home: Path | None = None
+    data_directory: Path | None = None
 
     def of(self, job: EffectJob) -> TrackerScope:
         """The desk of the agent that a job is for."""
@@ -498,7 +498,7 @@ class TrackerScopes:
         wanted = agent.options.get("skills")
 
         def skills() -> dict[str, SkillFile]:
-            known = find_skills(self.home, Path(job.workspace))
+            known = find_skills(self.data_directory, Path(job.workspace))
             if not isinstance(wanted, list):
                 return known
             return {name: one for name, one in known.items() if name in wanted}
@@ -564,11 +564,12 @@ class SkillFile:
     text: str
 
 
-def find_skills(home: Path | None, project: Path | None) -> dict[str, SkillFile]:
+def find_skills(data_directory: Path | None, project: Path | None) -> dict[str, SkillFile]:
     """All skills by name: `NAME/SKILL.md` or `NAME.md`. Those of the project come first."""
     found: dict[str, SkillFile] = {}
-    if home is not None:
-        found |= {one.name: one for one in _skills_in(home / SKILLS_FOLDER, home)}
+    if data_directory is not None:
+        own = _skills_in(data_directory / SKILLS_FOLDER, data_directory)
+        found |= {one.name: one for one in own}
     if project is not None:
         for folder in reversed(project_folders(project, SKILLS_FOLDER)):
             found |= {one.name: one for one in _skills_in(folder, project)}

@@ -204,7 +204,7 @@ class Served:
     box: Toolbox
     specs: tuple[ChatTool, ...]
     own: dict[str, str]  # the name that was offered: the tool's own
-    asked: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
     loops: LoopAnswers | None = None
 
     @property
@@ -222,8 +222,8 @@ class Served:
         tool = self.own[name]
         digest = blake2b(msgspec.json.encode(arguments, order="sorted"), digest_size=12).hexdigest()
         call = f"{tool}/{digest}"
-        self.asked[call] += 1
-        key = f"{self.job.run}/{self.job.effect}/{call}/{self.asked[call]}"
+        self.requests[call] += 1
+        key = f"{self.job.run}/{self.job.effect}/{call}/{self.requests[call]}"
         return await self.box.run(tool, arguments, key=key)
 
 
