@@ -78,18 +78,6 @@ def _shown(headline: Headline) -> Shown:
     return headline.status, headline.wake_at, headline.labels
 
 
-def _requested_and_failed(batch: Iterable[AnyEvent]) -> tuple[list[str], list[str]]:
-    """The effects that these events request, and those that failed."""
-    requested: list[str] = []
-    failed: list[str] = []
-    for event in batch:
-        if type(event) is EffectRequested:
-            requested.append(event.effect)
-        elif type(event) is EffectFailed:
-            failed.append(event.effect)
-    return requested, failed
-
-
 class ActorServices(Protocol):
     """What an actor needs from its driver."""
 
@@ -129,6 +117,8 @@ class Actor:
         self.gone = False
         self._unsaved: list[Incoming] = []
         self._batch: list[AnyEvent] = []
+        self._requested: list[str] = []  # effects of the batch that begin when it is durable
+        self._failed: list[str] = []  # effects of the batch that end then
         self._usage: list[UsageRow] = []
         self._blobs: Mapping[str, bytes] = {}
         self._shown: Shown | None = None  # the headline of the run in lists; None: not known
@@ -256,30 +246,29 @@ class Actor:
             elif event.gate in self.state.gates:
                 continue
             if event.effect in self.state.pending:
-                self._count_usage(event)
+                pending = self.state.pending[event.effect]
+                if isinstance(event, _ENDED) and (event.usage or pending.used):
+                    row = usage_row(self.state, pending, event)
+                    self._usage += [] if row is None else [row]
                 apply(self.state, event)
                 batch.append(event)
 
-    def _count_usage(self, event: Incoming) -> None:
-        if isinstance(event, _ENDED):
-            pending = self.state.pending[event.effect]
-            if event.usage is not None or pending.used is not None:
-                row = usage_row(self.state, pending, event)
-                self._usage += [] if row is None else [row]
-
     def _prepare(self, batch: list[AnyEvent]) -> None:
         """While the disk is busy, prepare the next jobs; the state does not change until then."""
-        pending = self.state.pending
         for event in batch:
-            if type(event) is EffectRequested and event.effect in pending:
-                asked = pending[event.effect]
-                if type(asked.call) is not SleepCall:
-                    self._ahead[event.effect] = self._prepared(asked)
+            if type(event) is EffectRequested:
+                self._requested.append(event.effect)
+                pending = self.state.pending.get(event.effect)
+                if pending is not None and type(event.call) is not SleepCall:
+                    self._ahead[event.effect] = self._prepared(pending)
+            elif type(event) is EffectFailed:
+                self._failed.append(event.effect)
 
     def _prepared(self, pending: PendingEffect) -> EffectJob | Answer:
         """The job of an effect, or the answer of one that cannot be requested."""
         try:
-            self._origin = self._origin or effects.origin_of(self.state, self.around.token)
+            if self._origin is None:
+                self._origin = effects.origin_of(self.state, self.around.token)
             return job_for(self.state, pending, self.texts, self._origin)
         except Exception as error:  # a defect of ours must end the effect, not the driver
             return effects.defect(error)
@@ -309,7 +298,7 @@ class Actor:
 
     def _not_appended(self, error: Exception) -> None:
         """Start again from the durable events; unsaved answers are added again."""
-        self._batch = []
+        self._batch, self._requested, self._failed = [], [], []
         self.inbox = self._unsaved + self.inbox
         self.tools.lost()
         self.activity.lost()
@@ -376,17 +365,18 @@ class Actor:
         pending.
         """
         pending, under_way = self.state.pending, self.under_way
-        batch, self._batch = self._batch, []
+        self._batch = []
+        requested, self._requested = self._requested, []
+        ended, self._failed = self._failed, []
         again, self._fresh_state = self._fresh_state, False
-        asked, ended = _requested_and_failed(batch)
         mine: Collection[str] = ()
         if again:
-            mine, asked, ended = asked, list(pending), list(under_way)
+            mine, requested, ended = requested, list(pending), list(under_way)
         for effect in ended:
             if effect in under_way and effect not in pending:
                 under_way.pop(effect)()
                 self.activity.discard(effect)
-        for effect in asked:
+        for effect in requested:
             if effect in pending and effect not in under_way:
                 self._begin(pending[effect], again=again and effect not in mine)
         if self.asking.waiting:

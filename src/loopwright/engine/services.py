@@ -182,11 +182,16 @@ class SystemClock:
         self, wall: Callable[[], int] = wall_ms, steady: Callable[[], int] = steady_ms
     ) -> None:
         self._wall, self._steady = wall, steady
+        self._is_system = wall is wall_ms and steady is steady_ms
         self._ahead = wall() - steady()  # of the wall clock, without its jumps
 
     def now_ms(self) -> int:
-        steady = self._steady()
-        ahead = self._wall() - steady
+        if self._is_system:  # as below, without the calls: it is asked for every event
+            steady = time.clock_gettime_ns(_STEADY) // 1_000_000
+            ahead = time.time_ns() // 1_000_000 - steady
+        else:
+            steady = self._steady()
+            ahead = self._wall() - steady
         if ahead != self._ahead and abs(ahead - self._ahead) <= JUMP_MS:
             self._ahead = ahead
         return steady + self._ahead

@@ -422,16 +422,12 @@ def make_body(state: State, owner: Owner, action: Action, step: StepOwner) -> Bo
         turns = conversation(state.plan.agents[action.agent], action)
         talk = LoopConversation(answers_call=True)
         return RepeatBody(owner=owner, action=turns, step=step, call=action, talk=talk)
-    retry = _retry_inside(step, action)
+    retry = step.step.retry
+    if step.step.action is not action and "any" in retry.on:
+        retry = Retry()  # the whole step is tried again, not the call inside
     if type(action) is ModelCycle:
         return CycleBody(owner=owner, action=action, retry=retry)
     return LeafBody(owner=owner, action=action, retry=retry, limits=step.step.limits)
-
-
-def _retry_inside(step: StepOwner, action: Action) -> Retry:
-    """The policy of a single call: its step's, unless that one begins the whole step anew."""
-    whole = step.step.action is not action and "any" in step.step.retry.on
-    return Retry() if whole else step.step.retry
 
 
 def enclosing_step(owner: Owner) -> StepOwner | None:
