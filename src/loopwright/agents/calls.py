@@ -29,6 +29,7 @@ from loopwright.agents.specs import Spec, parse_spec
 from loopwright.kernel.event_parts import AgentCall, Failure, is_secret_name
 from loopwright.kernel.events import Usage
 from loopwright.kernel.limits import COST_UNKNOWN
+from loopwright.model.patterns import LazyPattern
 from loopwright.model.plan import Agent
 from loopwright.model.policy import FailureKind
 from loopwright.model.record import JsonValue
@@ -210,9 +211,9 @@ def given_secrets(
     return {**passed, **{name: named[name] for name in named if is_secret_name(name)}}
 
 
-KEY = re.compile(r"[A-Z0-9_]+_API_KEY")
-TOKEN = re.compile(r"[A-Z0-9_]+_(?:TOKEN|ACCESS_KEY)")
-_ABOUT_KEYS = re.compile(
+KEY = LazyPattern(r"[A-Z0-9_]+_API_KEY")
+TOKEN = LazyPattern(r"[A-Z0-9_]+_(?:TOKEN|ACCESS_KEY)")
+_ABOUT_KEYS = LazyPattern(
     r"api.?key|credential|unauthori[sz]ed|authenticat|not logged in|log ?in (?:first|to|with)"
     r"|sign(?:ed)? ?in|(?:no|missing|invalid|expired|access|auth|bearer) token"
     r"|token (?:is |was |has )?(?:missing|invalid|expired|required|not)|\b401\b",
@@ -310,13 +311,13 @@ LAST_LINE_CHARS = 400
 # A bare number may as well be that of a line in a traceback.
 _CODE = r"(?:https?(?:/[\d.]+)?|status|error|code)[\s:=(]{0,4}(?:code[\s:=]{0,3})?"
 _BUSY = r"service unavailable|at capacity|overloaded(?! (?:function|method|operator))"
-_SPEAKS_OF: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
-    (re.compile(rf"rate.?limit|too many requests|{_CODE}429\b", re.I), "rate_limited"),
-    (re.compile(rf"{_BUSY}|{_CODE}(?:503|529)\b", re.I), "overloaded"),
+_SPEAKS_OF: tuple[tuple[LazyPattern, FailureKind], ...] = (
+    (LazyPattern(rf"rate.?limit|too many requests|{_CODE}429\b", re.I), "rate_limited"),
+    (LazyPattern(rf"{_BUSY}|{_CODE}(?:503|529)\b", re.I), "overloaded"),
 )
-_NAMES_ERROR = re.compile(r"(?=\S).*[^\W\d_]")
-_RUNTIME = re.compile(r"Node\.js v[\d.]+\s*$")  # follows the stack trace of Node
-_RETRY_AFTER = re.compile(r"retry.?after[\"':= ]+(\d{1,6})", re.I)
+_NAMES_ERROR = LazyPattern(r"(?=\S).*[^\W\d_]")
+_RUNTIME = LazyPattern(r"Node\.js v[\d.]+\s*$")  # follows the stack trace of Node
+_RETRY_AFTER = LazyPattern(r"retry.?after[\"':= ]+(\d{1,6})", re.I)
 
 
 def failure_of(end: ProgramEnd, status: str = "") -> Failure | None:

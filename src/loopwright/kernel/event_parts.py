@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from loopwright.model.patterns import LazyPattern
 from loopwright.model.policy import FailureKind
 from loopwright.model.record import JsonValue, Text
 
@@ -246,20 +247,20 @@ DropReason: TypeAlias = Literal[
 MASK = "***"
 MAX_DEPTH = 40
 
-_NAME = re.compile(
+_NAME = LazyPattern(
     r"passw(?:or)?d|passphrase|secret|(?:api|access|private|auth)[_-]?key|credential"
     r"|^authorization$|(?:^|[_-])(?:token|pwd)$|(?:access|auth|refresh|bearer|id)[_-]?token",
     re.IGNORECASE,
 )
-_PLAIN = re.compile(
+_PLAIN = LazyPattern(
     r"\bsk-[A-Za-z0-9_-]{8,}"
     r"|\bgh[opsur]_[A-Za-z0-9]{8,}|\bgithub_pat_[A-Za-z0-9_]{8,}"
     r"|\bxox[a-z]-[A-Za-z0-9-]{8,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}"
     r"|(?<=://)[^\s:/@]{1,200}:[^\s/@]{1,200}(?=@)"  # user:password@host
 )
-_BEARER = re.compile(r"\b(bearer\s{1,5})(?=\S{0,200}\d)[\w.~+/=-]{8,}", re.IGNORECASE)
-_AFTER = re.compile(
+_BEARER = LazyPattern(r"\b(bearer\s{1,5})(?=\S{0,200}\d)[\w.~+/=-]{8,}", re.IGNORECASE)
+_AFTER = LazyPattern(
     r"(--?(?:password|passwd|pass|token|secret|api-?key)[=\s]\s{0,5}"
     r"|(?:password|passwd|secret|api[_-]?key|token)[\"']?\s{0,5}[=:]\s{0,5}"
     r"|authorization[\"']?\s{0,5}[=:]\s{0,5}(?:basic\s{1,5}|bearer\s{1,5})?)"

@@ -18,6 +18,7 @@ from json import JSONDecodeError, JSONDecoder
 import msgspec
 
 from loopwright.kernel.signal import fenced_lines
+from loopwright.model.patterns import LazyPattern
 from loopwright.model.record import JsonValue
 
 _WORK = (
@@ -41,33 +42,33 @@ _FOLLOWS = (
     r"|\s+(?:for|as|and|with|in|since|because|given|now|this|to merge)\b)"
 )
 
-APPROVES = re.compile(rf"(?<![\w-]){_ANY_APPROVAL}(?![\w])")
+APPROVES = LazyPattern(rf"(?<![\w-]){_ANY_APPROVAL}(?![\w])")
 """Words that may approve."""
 
-LABEL = re.compile(
+LABEL = LazyPattern(
     r"^\s*(?:final |overall )?(?:verdict|status|decision|result|outcome|review)\s*[:=–—-]\s*"
 )
 
 IS_VERDICT = (
-    re.compile(rf"{_START}(?:approved|approve|accepted|lgtm|looks good){_FOLLOWS}"),
-    re.compile(
+    LazyPattern(rf"{_START}(?:approved|approve|accepted|lgtm|looks good){_FOLLOWS}"),
+    LazyPattern(
         r"\b(?:i|we)(?: hereby| fully| happily| gladly| do| now| therefore)* (?:approve|accept)\b"
     ),
-    re.compile(rf"\b(?:{_WORK}{_IS} {_APPROVED}|{_IT}{_IS} approved)(?!\s+by (?!me\b|us\b))"),
-    re.compile(
+    LazyPattern(rf"\b(?:{_WORK}{_IS} {_APPROVED}|{_IT}{_IS} approved)(?!\s+by (?!me\b|us\b))"),
+    LazyPattern(
         rf"(?:[,:;—–]|\s-|\band|\bso|\bthus|\bhence|\btherefore)\s+(?:hereby )?(?:{_APPROVED}|"
         rf"lgtm)\W*$"
     ),
-    re.compile(
+    LazyPattern(
         rf"(?:^\W*|[,:;—–]\s*|\s-\s|\b(?:{_WORK}|{_IT})(?: now| really| all)? )looks? good\b"
     ),
-    re.compile(rf"\b(?:is|are)(?: hereby| now| all)* {_APPROVED}\W*$"),
-    re.compile(r"\blgtm\b"),
-    re.compile(r"\bpass(?:es)? all\b"),
+    LazyPattern(rf"\b(?:is|are)(?: hereby| now| all)* {_APPROVED}\W*$"),
+    LazyPattern(r"\blgtm\b"),
+    LazyPattern(r"\bpass(?:es)? all\b"),
 )
 """Forms in which words of approval are a verdict."""
 
-NEGATION = re.compile(
+NEGATION = LazyPattern(
     r"\b(?:not|never|cannot|can ?not|nor|neither|no|none|nobody|nothing|hardly|barely|scarcely|"
     r"without|unable|refus\w+|declin\w+|deny|denied|denies|withh\w+|fail\w*|lack\w*|far|"
     r"anything but|instead|rather|short of|against|almost|nearly|partly|partially|halfway|"
@@ -79,13 +80,13 @@ NEGATION = re.compile(
 )
 """Words that negate the word beside them."""
 
-FOREIGN_DENIAL = re.compile(
+FOREIGN_DENIAL = LazyPattern(
     r"(?<!\w)(?:не|нет|ни|нельзя|никогда|ні|няма|няма)(?!\w)|[不未没沒無无非]|ない|"
     r"ません|아니|않|못|안 |नहीं|لا |ليس|لم |غير|לא |δεν |όχι"
 )
 """The same in writings without word boundaries of ours."""
 
-CONDITION_BEFORE = re.compile(
+CONDITION_BEFORE = LazyPattern(
     r"\b(?:if|once|when|whenever|after|until|till|unless|provided|assuming|pending|subject to|"
     r"conditional\w*|would|could|should|shall|will|might|may|can|must|needs?|needed|has to|"
     r"have to|had to|to be|to get|to have|in order|before|only|wait\w*|await\w*|expect\w*|hop\w+|"
@@ -97,7 +98,7 @@ CONDITION_BEFORE = re.compile(
 )
 """What makes a word of approval behind it hang on something, or a thing that is spoken about."""
 
-CONDITION_AFTER = re.compile(
+CONDITION_AFTER = LazyPattern(
     r"[\s,:;()—–-]*(?:but |and |only |as soon |conditionally |subject |,)*"
     r"(?:if|once|when|after|until|till|unless|provided|assuming|pending|conditional\w*|except|"
     r"excluding|apart from|aside from|modulo|with the (?:exception|condition|caveat)|or|"
@@ -106,23 +107,23 @@ CONDITION_AFTER = re.compile(
 )
 """The same behind it."""
 
-HISTORY = re.compile(
+HISTORY = LazyPattern(
     r"\b(?:previously|already|earlier|formerly|once|last|previous|prior|was|were|had)\b"
 )
 """A verdict about another time does not count now."""
 
-CONTRAST = re.compile(
+CONTRAST = LazyPattern(
     r"\b(?:but|however|except|although|though|yet|still|whereas|aber|jedoch|pero|mais|cependant|"
     r"mas|ma|maar|men|но|однако)\b|但|しかし|ただし"
 )
 """Words that withdraw part of the text before them."""
 
-TAKEN_BACK = re.compile(
+TAKEN_BACK = LazyPattern(
     r"\W*(?:not|no|nope|never|not really|not yet|just kidding|kidding|scratch that|no way)\W*"
 )
 """A whole sentence that withdraws the text before it."""
 
-BUT = re.compile(
+BUT = LazyPattern(
     r"\W*(?:but|however|although|though|that said|still|on the other hand|yet|aber|jedoch|pero|"
     r"mais|mas|но)\b|\W*(?:但|しかし)"
 )
@@ -133,7 +134,7 @@ _NOUNS = (
     r"errors?|regressions?|reservations?|nits?|bugs?|questions?|revisions?|edits?|work|rework|"
     r"doubts?|defects?|failures?|failing tests|complaints?|gaps?|fixes)"
 )
-BENIGN = re.compile(
+BENIGN = LazyPattern(
     r"\b(?:no|zero|without(?: any)?|not any|not a single|have no|has no|found no|see no)"
     r"(?: (?:further|more|other|remaining|open|blocking|major|critical|outstanding|new|known|"
     r"serious|additional|significant|important|real))*"
@@ -147,7 +148,7 @@ BENIGN = re.compile(
 )
 """What sounds like a denial and is praise."""
 
-NOT_REJECTED = re.compile(
+NOT_REJECTED = LazyPattern(
     r"\b(?:no longer|nothing|never|not|none|isn't|wasn't|doesn't|don't|does not|do not|is not|"
     r"was not)(?: (?:was|is|were|been|being|any|more))* "
     r"(?:reject\w*|needs?|require[sd]?)(?: (?:any|more|further|other|major))*"
@@ -211,7 +212,7 @@ _REJECTIONS = (
     r"驳回|駁回|拒绝|拒絕|不通过|不通過|不批准|未批准|未通过|需要修改|却下|差し戻し|要修正|承認しない|承認できない",
     r"거부|반려|거절|승인하지|مرفوض|अस्वीकृत|נדחה|απορρίπτ\w*|απορρίφθηκε",
 )
-REJECTS = re.compile("|".join(_REJECTIONS))
+REJECTS = LazyPattern("|".join(_REJECTIONS))
 """Words that reject, at any position."""
 
 
@@ -219,19 +220,19 @@ EVIDENCE_CHARS = 300
 MILD = frozenset({"minor", "info", "low", "nit", "note", "suggestion", "trivial"})
 """Severities of findings that do not contradict an approval."""
 
-_SENTENCE = re.compile(r"(?:[^.!?\n。！？]|\.(?=\w))+[.!?。！？]*")
-_INLINE_CODE = re.compile(r"(`+)[^`\n]*\1")
-_QUOTED = re.compile(
+_SENTENCE = LazyPattern(r"(?:[^.!?\n。！？]|\.(?=\w))+[.!?。！？]*")
+_INLINE_CODE = LazyPattern(r"(`+)[^`\n]*\1")
+_QUOTED = LazyPattern(
     r"\"[^\"\n]*\"|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|‹[^›\n]*›|「[^」\n]*」|『[^』\n]*』"
     r"|(?<!\w)'[^'\n]*'(?!\w)|(?<!\w)‘[^’\n]*’(?!\w)"
 )
-_MARKS = re.compile(r"[*_~#|]+|\[[ xX]\]|[\u2705\u2714\u2611\U0001f44d\U0001f389\U0001f680\ufe0f]")
-_SPACES = re.compile(r"\s+")
-_OBJECT = re.compile(r'\{\s*["}]')
+_MARKS = LazyPattern(r"[*_~#|]+|\[[ xX]\]|[\u2705\u2714\u2611\U0001f44d\U0001f389\U0001f680\ufe0f]")
+_SPACES = LazyPattern(r"\s+")
+_OBJECT = LazyPattern(r'\{\s*["}]')
 _JSON = JSONDecoder()
-_CLOSERS = re.compile(r"[\s`~]*")
+_CLOSERS = LazyPattern(r"[\s`~]*")
 _SMALL_CLAUSE_WORDS = 3
-_CLAUSE = re.compile(r"[,:;()—–]|\s-\s")
+_CLAUSE = LazyPattern(r"[,:;()—–]|\s-\s")
 
 
 class ReviewResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,9 +20,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import accumulate
 
+from loopwright.model.patterns import LazyPattern
+
 _REACH = 400  # characters of a sentence that are looked at on each side
-_SENTENCE_END = re.compile(r"[.!?](?:[\s\"')*_]|$)|\n")
-_MARKUP_TAG = re.compile(r"<[^<>]*>")
+_SENTENCE_END = LazyPattern(r"[.!?](?:[\s\"')*_]|$)|\n")
+_MARKUP_TAG = LazyPattern(r"<[^<>]*>")
 # Words that deny, words that make it hang on something, and in front of the word those that speak
 # of saying it at another time.
 _NEGATES = r"\b(?:not|never|cannot|nor|neither)\b|n['\u2019]t\b"
@@ -31,28 +33,28 @@ _PUTS_OFF = (
     r"\b(?:will|would|should|could|may|might|shall|going to|say|output|emit|print|write)\b"
     r"|['\u2019]ll\b"
 )
-_DENIED = re.compile(f"{_NEGATES}|{_CONDITIONS}", re.IGNORECASE)
-_NOT_YET = re.compile(
+_DENIED = LazyPattern(f"{_NEGATES}|{_CONDITIONS}", re.IGNORECASE)
+_NOT_YET = LazyPattern(
     rf"{_NEGATES}|{_CONDITIONS}|{_PUTS_OFF}"
     r"|\b(?:none|nothing|hardly|barely|almost|nearly|partly|partially|far from|doubt|unclear"
     r"|whether)\b|^\W*(?:and|but|so)?\W*no\b",
     re.IGNORECASE,
 )
-_CLAUSE_END = re.compile(
+_CLAUSE_END = LazyPattern(
     r"[,;\u2013\u2014]+|\s-+\s|\b(?=(?:and|but|so|thus|hence|therefore)\s)", re.IGNORECASE
 )
 _JOINS = r"\W*(?:(?:and|but|so|thus|hence|therefore|now|only|though|although)\b\W*)*"
-_CONDITION_FIRST = re.compile(rf"{_JOINS}(?:{_CONDITIONS}|after\b|as soon as\b)", re.IGNORECASE)
-_DENIAL_FIRST = re.compile(rf"{_JOINS}(?:{_NEGATES}|{_CONDITIONS}|after\b)", re.IGNORECASE)
+_CONDITION_FIRST = LazyPattern(rf"{_JOINS}(?:{_CONDITIONS}|after\b|as soon as\b)", re.IGNORECASE)
+_DENIAL_FIRST = LazyPattern(rf"{_JOINS}(?:{_NEGATES}|{_CONDITIONS}|after\b)", re.IGNORECASE)
 # A clause of its own has a verb, and begins with what it is about.
-_VERB = re.compile(r"\b(?:is|are|am|was|were|has|have)\b|['\u2019](?:s|re|m|ve)\b", re.IGNORECASE)
-_CONTINUES = re.compile(
+_VERB = LazyPattern(r"\b(?:is|are|am|was|were|has|have)\b|['\u2019](?:s|re|m|ve)\b", re.IGNORECASE)
+_CONTINUES = LazyPattern(
     rf"{_JOINS}(?:is|are|am|was|were|be|been|has|have|or|nor|that (?!is\b|was\b)|which|who"
     r"|whether|as|than|then|later|afterwards|in|at|for|to|of|with)\b",
     re.IGNORECASE,
 )
 # A denial that ends like this is continued by the next clause: "it is not, I fear, COMPLETE".
-_OPEN = re.compile(
+_OPEN = LazyPattern(
     rf"(?:{_NEGATES}|{_PUTS_OFF})\W+(?:\w+\W+)?"
     r"(?:say|saying|think|believe|know|sure|certain|confirm|claim|agree|promise"
     r"|(?:call|mark|report|declare|consider) (?:it|this|that))\b"
@@ -61,7 +63,7 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _BLANK = " \t*_\"'("
-_STATE = re.compile(r"(?<!be )\b(?:ready|finished|done|complete|possible)\W*$", re.IGNORECASE)
+_STATE = LazyPattern(r"(?<!be )\b(?:ready|finished|done|complete|possible)\W*$", re.IGNORECASE)
 
 
 def is_denied(text: str, start: int, end: int) -> bool:
@@ -110,9 +112,9 @@ def _is_denied_after(rest: str) -> bool:
 
 
 # An info string may follow an opening fence, nothing a closing one; "```like this```" is neither.
-_FENCE = re.compile(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
+_FENCE = LazyPattern(r" {0,3}(?:(`{3,})([^`]*)|(~{3,})(.*))")
 # Content without angle brackets: then each character fits in one way, and long lines stay cheap.
-_TAG = re.compile(r"<([A-Za-z][\w-]*)(?:\s[^<>]*)?>([^<>]*)</([A-Za-z][\w-]*)\s*>")
+_TAG = LazyPattern(r"<([A-Za-z][\w-]*)(?:\s[^<>]*)?>([^<>]*)</([A-Za-z][\w-]*)\s*>")
 _CLOSING = ".!"
 _ENDING = ".,;:!?"
 _EMPHASIS = "*_"

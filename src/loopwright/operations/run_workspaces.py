@@ -24,7 +24,6 @@ from loopwright.operations.agents.programs import worktree_warnings
 from loopwright.operations.run_lists import is_left_behind
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings_files import user_records
-from loopwright.operations.trackers import access_in
 from loopwright.ports import CHAT_SURFACE, OPEN_STATUSES, FileChange, RunRow, Workspaces, Worktrees
 from loopwright.views.iterations import WorkspaceHistory, history_of, no_snapshots
 from loopwright.views.run_responses import change_counts
@@ -569,5 +568,8 @@ def _first(service: Service, run: str) -> RunStarted:
 
 
 def _audit(service: Service, run: str, action: str, detail: str, by: str) -> None:
+    # Trackers bring uploads and archives with them, and a plain start writes no audit row here.
+    from loopwright.operations.trackers import access_in  # noqa: PLC0415 - see above
+
     access = access_in(service)
     access.records.change(audit=[replace(access.row(by, action, run, detail), via=service.via)])

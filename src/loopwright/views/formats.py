@@ -17,6 +17,7 @@ import msgspec
 
 from loopwright.kernel.event_parts import mask_text
 from loopwright.model.ids import MAIN
+from loopwright.model.patterns import LazyPattern
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
 
@@ -77,7 +78,7 @@ def labelled(label: str, verdict: str, evidence: str = "", by: str = "") -> str:
     return f"{label.removeprefix('command: ')} {VERDICTS.get(verdict, verdict)}"
 
 
-_PART = re.compile(r"(?P<id>[^\[\]~]*)(?:~\d+)?(?P<items>(?:\[\d+\])*)")
+_PART = LazyPattern(r"(?P<id>[^\[\]~]*)(?:~\d+)?(?P<items>(?:\[\d+\])*)")
 
 
 def place_words(path: str) -> str:
@@ -166,10 +167,10 @@ DIRECTION = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2
 SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
 MANY_BLANKS = 20
 MANY_LINES = 10
-_LINE_ENDS = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
+_LINE_ENDS = LazyPattern(r"\r\n?|[\v\f\x85\u2028\u2029]")
 _ESCAPES = frozenset("\x1b\x90\x98\x9b\x9d\x9e\x9f")
-_BLANKS = re.compile(rf"[^\S\n]{{{MANY_BLANKS},}}")
-_EMPTY = re.compile(rf"(?:[^\S\n]*\n){{{MANY_LINES},}}")
+_BLANKS = LazyPattern(rf"[^\S\n]{{{MANY_BLANKS},}}")
+_EMPTY = LazyPattern(rf"(?:[^\S\n]*\n){{{MANY_LINES},}}")
 
 
 def reveal(text: str) -> list[str]:
@@ -270,7 +271,7 @@ LOOP_AGENTS = ("worker", "judge")
 SPEC_KINDS = ("acp", "command", "jsonl", "model", "plugin", "script")
 """The names of agents that are given by their spec alone."""
 _MOST_CHARS = 60
-_NUMBER = re.compile(r"-[0-9]+\Z")
+_NUMBER = LazyPattern(r"-[0-9]+\Z")
 
 
 def agent_title(name: str, agents: Mapping[str, Agent]) -> str:

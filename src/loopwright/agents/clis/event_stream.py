@@ -18,6 +18,7 @@ from loopwright.agents.clis.catalogue import Cli
 from loopwright.agents.clis.loose_json import decode_object
 from loopwright.agents.clis.transcript import LimitReset, LiveEntry, Transcript, reset_in
 from loopwright.kernel.event_parts import Failure
+from loopwright.model.patterns import LazyPattern
 from loopwright.model.policy import FailureKind
 from loopwright.model.record import JsonValue
 
@@ -138,18 +139,18 @@ class CallFailure:
     reset: LimitReset | None = None
 
 
-_SIGNED_OUT = re.compile(
+_SIGNED_OUT = LazyPattern(
     r"not (?:logged|signed) in|please run /login|invalid api key|invalid x-api-key|unauthori[sz]ed"
     r"|authenticat|api key not valid|no api key|must specify the \w+api_key|set an auth method"
     r"|\b401\b",
     re.I,
 )
-_LIMITED = re.compile(
+_LIMITED = LazyPattern(
     r"rate.?limit|usage limit|session limit|limit reached|hit your \S* ?limit|too many requests"
     r"|quota|resource.?exhausted|\b429\b",
     re.I,
 )
-_BUSY = re.compile(
+_BUSY = LazyPattern(
     r"overloaded|high demand|service unavailable|at capacity|server.?side issue|internal server"
     r"|cannot connect|connection (?:failed|refused|error)|unable to connect|\b(?:50[023]|529)\b"
     # The service cannot be reached: name resolution or the network fails.
@@ -159,17 +160,17 @@ _BUSY = re.compile(
     r"|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH|ENETDOWN|EHOSTUNREACH|ECONNREFUSED)\b",
     re.I,
 )
-_FAILURE_PATTERNS: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
+_FAILURE_PATTERNS: tuple[tuple[LazyPattern, FailureKind], ...] = (
     (_LIMITED, "rate_limited"),
     (_SIGNED_OUT, "not_signed_in"),
     (_BUSY, "overloaded"),
 )
-_NO_SESSION = re.compile(
+_NO_SESSION = LazyPattern(
     r"no conversation found|session not found|no (?:saved )?session|invalid session"
     r"|thread\S* (?:\S+ )?not found|no rollout found|error resuming session",
     re.I,
 )
-_ROOT = re.compile(r"cannot be used with root|root/sudo privileges", re.I)
+_ROOT = LazyPattern(r"cannot be used with root|root/sudo privileges", re.I)
 _ROOT_FIX = "run as another user, or set IS_SANDBOX=1 if this machine is a sandbox"
 
 

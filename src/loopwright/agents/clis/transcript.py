@@ -16,6 +16,7 @@ import msgspec
 
 from loopwright.kernel.events import Usage
 from loopwright.model.access import inside_shell, tool_target
+from loopwright.model.patterns import LazyPattern
 from loopwright.model.record import JsonValue
 
 CallKind: TypeAlias = Literal["tool", "command", "edit", "read", "fetch", "status", "denied"]
@@ -324,18 +325,18 @@ def note(text: str) -> LiveEntry:
     return LiveEntry("note", line if len(line) <= SHOWN_CHARS else line[: SHOWN_CHARS - 1] + "…")
 
 
-_STATUS = re.compile(
+_STATUS = LazyPattern(
     r"retry(?:ing)?\b|reconnect|rate.?limit|quota|overloaded|too many requests|try again"
     r"|log ?in required|not (?:logged|signed) in|waiting for (?:auth|approval|quota)",
     re.I,
 )
 # A line in the log of OpenCode; a request that fails is made again, or an event ends the call.
-_LOGGED = re.compile(r"timestamp=\S+ level=[A-Z]+ ")
-_FAILED_REQUEST = re.compile(
+_LOGGED = LazyPattern(r"timestamp=\S+ level=[A-Z]+ ")
+_FAILED_REQUEST = LazyPattern(
     r'message="stream error" .*\bsmall=false\b.* '
     r'error\.error="(?:\w+: )?(?P<words>(?:[^"\\]|\\.)+)"'
 )
-_COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_COLOURS = LazyPattern(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def status_in(line: str) -> str:
@@ -352,19 +353,19 @@ def without_log(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not _LOGGED.match(line))
 
 
-_EPOCH = re.compile(r"\|\s*(\d{10})(\d{3})?\b")
+_EPOCH = LazyPattern(r"\|\s*(\d{10})(\d{3})?\b")
 _UNIT = r"(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)"
 _SPAN = rf"\d{{1,9}}(?:\.\d{{1,9}})?\s?{_UNIT}\b"
 # Written together (`1h20m`), there is no word boundary between the units.
 _TIGHT = r"(?:\d{1,9}d)?(?:\d{1,9}h)?(?:\d{1,9}m)?(?:\d{1,9}(?:\.\d{1,9})?s)?"
-_WAIT = re.compile(
+_WAIT = LazyPattern(
     rf"(?:again|retry|resets?|available|wait)\s+(?:in|after)?\s*"
     rf"((?:{_SPAN})(?:,?\s+(?:and\s+)?{_SPAN})*|(?=\d){_TIGHT})",
     re.I,
 )
-_PART = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s?(ms|milli|s|m|h|d)", re.I)
-_AFTER = re.compile(r"retry.?after[\"':= ]+(\d{1,9})", re.I)
-_CLOCK = re.compile(
+_PART = LazyPattern(r"(\d{1,9}(?:\.\d{1,9})?)\s?(ms|milli|s|m|h|d)", re.I)
+_AFTER = LazyPattern(r"retry.?after[\"':= ]+(\d{1,9})", re.I)
+_CLOCK = LazyPattern(
     r"(?:again|resets?)\s+(?:at\s+)?(\d{1,2})(?::(\d{2}))?\s?([ap])\.?m\b\.?"
     r"(?:\s*\(([A-Za-z][\w+-]*(?:/[\w+-]+)*)\))?",
     re.I,

@@ -9,7 +9,6 @@ hides it.
 
 import errno
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -48,19 +47,20 @@ from loopwright.agents.sandbox.mounts import VARIABLES, SandboxView, file_argume
 from loopwright.agents.sandbox.seccomp import filter_program
 from loopwright.agents.user_records import UserRecords
 from loopwright.model.access import Commands, is_offline, reach_of
+from loopwright.model.patterns import LazyPattern
 from loopwright.model.plan import Agent
 from loopwright.model.sandbox import DEFAULT_SANDBOX, SandboxLevel, effective_level
 
 _LAST_BYTES = 4_000
 _NAME = r"(?P<name>[^\s:'\"‘’`]+)"
 _MISSING = (
-    re.compile(rf"{_NAME}['\"’`]?: (?:No such file or directory|(?:command )?not found)"),
-    re.compile(r"No such file or directory: ['\"](?P<name>[^'\"]+)"),
-    re.compile(r"(?:can't open file|Cannot find module) ['\"](?P<name>[^'\"]+)"),
+    LazyPattern(rf"{_NAME}['\"’`]?: (?:No such file or directory|(?:command )?not found)"),
+    LazyPattern(r"No such file or directory: ['\"](?P<name>[^'\"]+)"),
+    LazyPattern(r"(?:can't open file|Cannot find module) ['\"](?P<name>[^'\"]+)"),
 )
 _LOCKED = (
-    re.compile(rf"{_NAME}['\"’`]?: Read-only file system"),
-    re.compile(r"Read-only file system: ['\"](?P<name>[^'\"]+)"),
+    LazyPattern(rf"{_NAME}['\"’`]?: Read-only file system"),
+    LazyPattern(r"Read-only file system: ['\"](?P<name>[^'\"]+)"),
 )
 # The next level at which more can be changed.
 _WEAKER = {
@@ -104,7 +104,7 @@ def _can_change(path: str) -> bool:
     return os.access(path if os.path.exists(path) else os.path.dirname(path), os.W_OK)
 
 
-def _named(text: str, patterns: Iterable[re.Pattern[str]]) -> Iterator[str]:
+def _named(text: str, patterns: Iterable[LazyPattern]) -> Iterator[str]:
     """The names in such messages, the last one first."""
     found = [one for pattern in patterns for one in pattern.finditer(text)]
     return (one["name"] for one in sorted(found, key=lambda one: one.start(), reverse=True))
@@ -135,15 +135,15 @@ _COMMON = (
 # Where tools store downloads; at `workspace` that is the private folder for temporary files.
 _CACHES = ("PIP_CACHE_DIR", "UV_CACHE_DIR", "npm_config_cache", "YARN_CACHE_FOLDER", "GOCACHE")
 _FAILED = b"bwrap: "
-_NOT_FOUND = re.compile("bwrap: execvp (.+): No such file or directory")
+_NOT_FOUND = LazyPattern("bwrap: execvp (.+): No such file or directory")
 # Temporary conditions: no processes, namespaces, memory or descriptors left.
-_RUN_ID = re.compile(r"run_[0-9a-z]+")
+_RUN_ID = LazyPattern(r"run_[0-9a-z]+")
 _SHORTAGES = tuple(
     os.strerror(number)
     for number in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
 )
 # A socket that was to be hidden ended in the moment before; the next start does not name it.
-_NO_PLACE = re.compile(
+_NO_PLACE = LazyPattern(
     r"Can't (?:bind mount .+ on /newroot|create file at |mkdir parents for |mkdir )(/[^:]+): "
 )
 _HIDING = "bwrap: Can't bind mount /oldroot/dev/null on /newroot"
