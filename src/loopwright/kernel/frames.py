@@ -10,7 +10,6 @@ dataclass.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -61,16 +60,14 @@ class Spent(msgspec.Struct, gc=False):
         return Usage(self.input_tokens, self.output_tokens, self.usd, self.unpriced)
 
 
-@dataclass(slots=True)
-class AgentSession:
+class AgentSession(msgspec.Struct):
     """A session of an agent that a later iteration may continue, and its usage so far."""
 
     id: str
     used: Usage = NO_USAGE
 
 
-@dataclass(slots=True)
-class GateState:
+class GateState(msgspec.Struct):
     """A question to a person, open until answered or closed."""
 
     gate: str
@@ -90,8 +87,7 @@ class GateState:
     snapshot: Snapshot | None = None  # of the workspace as it is decided about
 
 
-@dataclass(slots=True, eq=False)
-class StepsIndex:
+class StepsIndex(msgspec.Struct, eq=False):
     """A graph of steps, laid out once for each `Steps` of the plan."""
 
     action: Steps
@@ -124,19 +120,18 @@ class LeafBody(msgspec.Struct, eq=False):
         return self.attempt - self.parks - self.earlier
 
 
-@dataclass(slots=True, eq=False)
-class StepsBody:
+class StepsBody(msgspec.Struct, eq=False):
     """Steps under way: what still misses something, what is ready, what runs, what ended."""
 
     owner: "Owner"
     index: StepsIndex
     missing: list[int]
     ready: deque[int]
-    active: dict[str, "StepOwner"] = field(default_factory=dict)
-    results: dict[str, Result] = field(default_factory=dict)
+    active: dict[str, "StepOwner"] = {}
+    results: dict[str, Result] = {}
     failed: str | None = None
     calls: int = 0  # of agents, under way anywhere inside; counted where it is capped
-    unfinished: dict[str, "StepOwner"] = field(default_factory=dict)  # ended without completing
+    unfinished: dict[str, "StepOwner"] = {}  # ended without completing
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -162,8 +157,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
     told: bool = False
 
 
-@dataclass(slots=True)
-class HistoryShortening:
+class HistoryShortening(msgspec.Struct):
     """How the conversation was made shorter before a turn."""
 
     summary: EffectDone | EffectFailed | None = None
@@ -172,8 +166,7 @@ class HistoryShortening:
     overflowed: bool = False  # and once more because the provider found it too long
 
 
-@dataclass(slots=True, eq=False)
-class CycleBody:
+class CycleBody(msgspec.Struct, eq=False):
     """A turn of a model and its tool calls, each by its number in the turn, from 1."""
 
     owner: "Owner"
@@ -185,16 +178,16 @@ class CycleBody:
     backoff: int = 0
     answer: EffectDone | None = None
     failure: EffectFailed | None = None
-    shortening: HistoryShortening = field(default_factory=HistoryShortening)
+    shortening: HistoryShortening = msgspec.field(default_factory=HistoryShortening)
     turn: TurnTaken | None = None
-    asked: dict[int, str] = field(default_factory=dict)
-    approved: dict[int, Text] = field(default_factory=dict)
-    answers: dict[int, ToolAnswer] = field(default_factory=dict)
-    gates: dict[int, GateState] = field(default_factory=dict)
+    asked: dict[int, str] = {}
+    approved: dict[int, Text] = {}
+    answers: dict[int, ToolAnswer] = {}
+    gates: dict[int, GateState] = {}
     submitted: Text | None = None
     earlier: int = 0  # as above
-    withdrawn: set[int] = field(default_factory=set)  # tool calls that were ended from outside
-    runs: dict[int, int] = field(default_factory=dict)  # by tool call: how often it was run
+    withdrawn: set[int] = set()  # tool calls that were ended from outside
+    runs: dict[int, int] = {}  # by tool call: how often it was run
 
     @property
     def tries(self) -> int:
@@ -232,14 +225,13 @@ class CarriedResult(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-@dataclass(slots=True)
-class LoopProgress:
+class LoopProgress(msgspec.Struct):
     """What a loop knows of the iterations that have ended; the rules that end it read this."""
 
     last: Result | None = None
     last_done: bool = False
-    last_checks: list["CheckNote"] = field(default_factory=list)
-    last_steps: dict[str, Result] = field(default_factory=dict)
+    last_checks: list["CheckNote"] = []
+    last_steps: dict[str, Result] = {}
     feedback: str = ""
     identical: int = 0
     unmet: int = 0  # iterations in a row that did not end the loop, since a person was asked
@@ -247,34 +239,31 @@ class LoopProgress:
     extra: int = 0  # iterations that a person has added to the cap
 
 
-@dataclass(slots=True)
-class LoopMemory:
+class LoopMemory(msgspec.Struct):
     """What a loop keeps of its iterations for the prompts of later ones and for its output."""
 
-    learnings: list[str] = field(default_factory=list)  # the most recent ones, the newest last
+    learnings: list[str] = []  # the most recent ones, the newest last
     forgotten: int = 0  # learnings before those, which no prompt shows any more
-    outputs: list[list[tuple[str, Text]]] = field(default_factory=list)
-    sessions: dict[str, AgentSession] = field(default_factory=dict)  # by place and program
-    talks: dict[str, list[HistoryEntry]] = field(default_factory=dict)  # by place and model
+    outputs: list[list[tuple[str, Text]]] = []
+    sessions: dict[str, AgentSession] = {}  # by place and program
+    talks: dict[str, list[HistoryEntry]] = {}  # by place and model
 
 
-@dataclass(slots=True)
-class LoopItems:
+class LoopItems(msgspec.Struct):
     """The list that a loop goes over, and the results of its items."""
 
     values: list[JsonValue] | None = None
     missing: Failure | None = None  # why there is no list
-    results: list[ItemResult | None] = field(default_factory=list)
+    results: list[ItemResult | None] = []
     spoiled: Result | None = None  # the first item that did not complete
-    again: list[int] = field(default_factory=list)  # items that begin again in a resumed run
+    again: list[int] = []  # items that begin again in a resumed run
 
 
-@dataclass(slots=True)
-class LoopConversation:
+class LoopConversation(msgspec.Struct):
     """A conversation with a chat model, where the iterations of a loop are its turns."""
 
     answers_call: bool = False  # whether the iterations of the loop are turns of one call
-    history: list[HistoryEntry] = field(default_factory=list)
+    history: list[HistoryEntry] = []
     carried: int = 0  # entries that were there before the task was given
     thread: "tuple[RepeatBody, str] | None" = None  # the loop that keeps it for the next iteration
     turns: int = 0  # iterations whose turn has entered the conversation
@@ -283,28 +272,26 @@ class LoopConversation:
     counted_entries: int = 0  # how many entries that count was about
 
 
-@dataclass(slots=True)
-class LoopCarry:
+class LoopCarry(msgspec.Struct):
     """What the next iteration takes over from one that stopped half-way."""
 
     spoilt: InterruptedIteration | None = None
-    keeps: dict[str, CarriedResult] = field(default_factory=dict)  # steps that are not run again
+    keeps: dict[str, CarriedResult] = {}  # steps that are not run again
     note: str = ""  # what a person says to the step that begins next
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class RepeatBody:
+class RepeatBody(msgspec.Struct, eq=False, weakref=True):
     """A loop under way."""
 
     owner: "Owner"
     action: Repeat
     step: "StepOwner"  # the step around it, whose retry policy holds inside
     call: CallAgent | None = None  # what this is a conversation with, if it is one
-    spent: Spent = field(default_factory=Spent)
+    spent: Spent = msgspec.field(default_factory=Spent)
     started: int = 0
     finished: int = 0
-    active: dict[int, "IterationOwner"] = field(default_factory=dict)
-    unfinished: dict[int, "UnfinishedIteration"] = field(
+    active: dict[int, "IterationOwner"] = {}
+    unfinished: dict[int, "UnfinishedIteration"] = msgspec.field(
         default_factory=dict
     )  # ended without completing
     checked_first: bool = False
@@ -313,11 +300,11 @@ class RepeatBody:
     delay: str | None = None
     delayed: int = 0
     cap_gate: GateState | None = None
-    progress: LoopProgress = field(default_factory=LoopProgress)
-    memory: LoopMemory = field(default_factory=LoopMemory)
-    items: LoopItems = field(default_factory=LoopItems)
-    talk: LoopConversation = field(default_factory=LoopConversation)
-    carry: LoopCarry = field(default_factory=LoopCarry)
+    progress: LoopProgress = msgspec.field(default_factory=LoopProgress)
+    memory: LoopMemory = msgspec.field(default_factory=LoopMemory)
+    items: LoopItems = msgspec.field(default_factory=LoopItems)
+    talk: LoopConversation = msgspec.field(default_factory=LoopConversation)
+    carry: LoopCarry = msgspec.field(default_factory=LoopCarry)
 
 
 class UnfinishedIteration(msgspec.Struct, eq=False):
@@ -372,15 +359,14 @@ def set_value(body: RepeatBody, name: str, value: object) -> None:
     setattr(getattr(body, part) if part else body, field_name, value)
 
 
-@dataclass(slots=True, eq=False)
-class RunOwner:
+class RunOwner(msgspec.Struct, eq=False):
     """The run itself."""
 
-    body: StepsBody = field(init=False)
+    body: StepsBody = None  # type: ignore[assignment]  # made by the first event
     path: str = ""
     inside: str = ""
     iteration: int | None = None
-    spent: Spent = field(default_factory=Spent)
+    spent: Spent = msgspec.field(default_factory=Spent)
     deadline: str | None = None
     deadline_hit: bool = False
     closed: bool = False
@@ -389,15 +375,14 @@ class RunOwner:
     kind: Literal["run"] = "run"
 
 
-@dataclass(slots=True, eq=False)
-class StepOwner:
+class StepOwner(msgspec.Struct, eq=False):
     """A step that has started and has not ended."""
 
     path: str
     iteration: int | None
     step: Step
     parent: StepsBody
-    body: Body = field(init=False)
+    body: Body = None  # type: ignore[assignment]  # made right after, since it names its owner
     inside: str = ""  # how places inside are named; a new try of the whole step gets a new name
     tries: int = 1
     gate: GateState | None = None  # asked because its agent says that it is blocked
@@ -407,7 +392,7 @@ class StepOwner:
     found: bool | None = None  # the result of that
     first_try: int = 1  # with which this opening of the run began; a policy counts from here
     openings: int = 1  # how often it has begun; more than once in a resumed run
-    spent: Spent = field(default_factory=Spent)
+    spent: Spent = msgspec.field(default_factory=Spent)
     deadline: str | None = None
     deadline_hit: bool = False
     closed: bool = False
@@ -489,22 +474,20 @@ AgentMessage: TypeAlias = tuple[str, str, Text]
 """A message of an active agent: the tool, the recipient, the text."""
 
 
-@dataclass(slots=True)
-class StepReplies:
+class StepReplies(msgspec.Struct):
     """Steps that have ended and are called again to answer."""
 
-    asleep: dict[str, None] = field(default_factory=dict)  # those with something to read
-    waking: dict[str, str] = field(default_factory=dict)
-    wakes: dict[str, int] = field(default_factory=dict)
-    answers: dict[str, EffectDone] = field(default_factory=dict)
+    asleep: dict[str, None] = {}  # those with something to read
+    waking: dict[str, str] = {}
+    wakes: dict[str, int] = {}
+    answers: dict[str, EffectDone] = {}
 
 
-@dataclass(slots=True)
-class CoordinatorState:
+class CoordinatorState(msgspec.Struct):
     """The calls of the coordinator, and what it has to read."""
 
-    notices: list[CoordinatorNotice] = field(default_factory=list)
-    shown: list[CoordinatorNotice] = field(default_factory=list)  # in the call that is under way
+    notices: list[CoordinatorNotice] = []
+    shown: list[CoordinatorNotice] = []  # in the call that is under way
     woken: bool = False
     call: str | None = None
     calls: int = 0
@@ -520,23 +503,22 @@ class CoordinatorState:
     held: bool = False
 
 
-@dataclass(slots=True)
-class Mail:
+class Mail(msgspec.Struct):
     """Inboxes, delivered messages, and the state of the coordinator."""
 
     active: bool = False  # whether anybody writes or listens in this run
     sent: int = 0
-    inboxes: dict[str, list[QueuedMessage]] = field(default_factory=dict)
-    boxes: dict[str, str] = field(default_factory=dict)  # the inbox of a message that waits
-    delivered: dict[str, list[QueuedMessage]] = field(
+    inboxes: dict[str, list[QueuedMessage]] = {}
+    boxes: dict[str, str] = {}  # the inbox of a message that waits
+    delivered: dict[str, list[QueuedMessage]] = msgspec.field(
         default_factory=dict
     )  # by place, while it is open
-    sent_by: dict[str, list[AgentMessage]] = field(
+    sent_by: dict[str, list[AgentMessage]] = msgspec.field(
         default_factory=dict
     )  # by effect, while it is pending
-    stopped: dict[str, QueuedMessage] = field(default_factory=dict)  # places that a message ends
-    undeliverable: dict[str, UndeliverableMessage] = field(default_factory=dict)
-    sessions: dict[str, str] = field(default_factory=dict)
+    stopped: dict[str, QueuedMessage] = {}  # places that a message ends
+    undeliverable: dict[str, UndeliverableMessage] = {}
+    sessions: dict[str, str] = {}
 
-    replies: StepReplies = field(default_factory=StepReplies)
-    coordinator: CoordinatorState = field(default_factory=CoordinatorState)
+    replies: StepReplies = msgspec.field(default_factory=StepReplies)
+    coordinator: CoordinatorState = msgspec.field(default_factory=CoordinatorState)

@@ -10,7 +10,6 @@ requested, with the next number of its effect.
 An edit of a run applies to everything that starts after it.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from typing import assert_never
 
@@ -228,7 +227,7 @@ def _agent_changed(state: State, event: AgentChanged) -> None:
     has_budget = state.plan_index.has_budget or (
         event.agent in chats and event.becomes.max_usd is not None
     )
-    state.plan_index = dataclasses.replace(state.plan_index, chats=chats, has_budget=has_budget)
+    state.plan_index = msgspec.structs.replace(state.plan_index, chats=chats, has_budget=has_budget)
 
 
 def _leave_marks(state: State, name: str, spec: str | None) -> None:

@@ -15,7 +15,6 @@ that the log contains every turn.
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -73,12 +72,11 @@ ANY_AGENT = "*"
 Reader: TypeAlias = Literal["agent", "container", "other"]
 
 
-@dataclass(slots=True)
-class StepDirectory:
+class StepDirectory(msgspec.Struct):
     """All steps of a plan. An item's number is left open: `each[].deploy`."""
 
-    kinds: dict[str, Reader] = field(default_factory=dict)
-    by_last: dict[str, list[str]] = field(default_factory=dict)
+    kinds: dict[str, Reader] = {}
+    by_last: dict[str, list[str]] = {}
 
 
 MOST_TURNS = 50
@@ -168,8 +166,7 @@ class PendingEffect(msgspec.Struct, eq=False):
         return self.used is None and bool(kind) and kind not in _REPORTING
 
 
-@dataclass(slots=True)
-class Snapshots:
+class Snapshots(msgspec.Struct):
     """The results of the snapshots of the workspace so far. Trees are named by their ids."""
 
     on: bool = False
@@ -185,65 +182,61 @@ class Snapshots:
     skip_last: bool = False  # the run was stopped again while its last one was being taken
     latest: Snapshot | None = None
     newest: Snapshot | None = None  # in the log, also where snapshots are off now
-    asked: dict[str, str] = field(default_factory=dict)  # by place: the effect under way
-    before: dict[str, tuple[str, int]] = field(default_factory=dict)  # by open iteration
-    iterations: dict[str, Snapshot | None] = field(default_factory=dict)  # by open iteration
+    asked: dict[str, str] = {}  # by place: the effect under way
+    before: dict[str, tuple[str, int]] = {}  # by open iteration
+    iterations: dict[str, Snapshot | None] = {}  # by open iteration
 
 
-@dataclass(slots=True)
-class WorkQueues:
+class WorkQueues(msgspec.Struct):
     """What deciding and the driver look at next; found again from the rest of the state."""
 
-    agenda: deque[Owner] = field(default_factory=deque)
-    slots: OrderedDict[str, Owner] = field(default_factory=OrderedDict)  # who waits for a slot
-    timers: dict[str, int] = field(default_factory=dict)  # by effect
-    stale: dict[str, GateState] = field(default_factory=dict)  # open, of effects that are answered
-    lost: dict[str, PendingEffect] = field(default_factory=dict)  # begun again too often
+    agenda: deque[Owner] = msgspec.field(default_factory=deque)
+    slots: OrderedDict[str, Owner] = msgspec.field(
+        default_factory=OrderedDict
+    )  # who waits for a slot
+    timers: dict[str, int] = {}  # by effect
+    stale: dict[str, GateState] = {}  # open, of effects that are answered
+    lost: dict[str, PendingEffect] = {}  # begun again too often
 
 
-@dataclass(slots=True)
-class AgentUse:
+class AgentUse(msgspec.Struct):
     """Calls of agents under way, and what a run remembers about its agents."""
 
     calls: int = 0
-    served: dict[str, int] = field(default_factory=dict)  # by agent: which event called it last
-    marks: dict[str, set[int]] = field(default_factory=dict)
-    remembered: set[str] = field(default_factory=set)  # tools that a person always allows
+    served: dict[str, int] = {}  # by agent: which event called it last
+    marks: dict[str, set[int]] = {}
+    remembered: set[str] = set()  # tools that a person always allows
 
 
-@dataclass(slots=True)
-class RunControl:
+class RunControl(msgspec.Struct):
     """What people have asked of a run since it was started."""
 
     cancel: CancelRequested | None = None
     paused: bool = False
     passes: int | None = None  # the most iterations of the plan's loops, if it was changed
-    metadata: dict[str, JsonValue] = field(default_factory=dict)
+    metadata: dict[str, JsonValue] = {}
     labels: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Reopenings:
+class Reopenings(msgspec.Struct):
     """How often a run was reopened, and what its steps take up again."""
 
     count: int = 0
     last: RunReopened | None = None
-    begun: dict[str, int] = field(default_factory=dict)  # how often each step of the plan has begun
-    kept: dict[str, KeptLoop] = field(default_factory=dict)  # that did not complete, by step
+    begun: dict[str, int] = {}  # how often each step of the plan has begun
+    kept: dict[str, KeptLoop] = {}  # that did not complete, by step
     raised: int | None = None  # how many iterations loops that ended at their cap may make now
 
 
-@dataclass(slots=True)
-class LatestIteration:
+class LatestIteration(msgspec.Struct):
     """The newest iteration of a step of the plan, and the newest verdicts."""
 
     iteration: IterationOwner | None = None
-    notes: list[CheckNote] = field(default_factory=list)
+    notes: list[CheckNote] = []
     notes_of: IterationOwner | None = None
 
 
-@dataclass(slots=True)
-class RunTimes:
+class RunTimes(msgspec.Struct):
     """When a run was under way."""
 
     worked_ms: int = 0  # from each start to each end, up to the last one of them
@@ -251,14 +244,13 @@ class RunTimes:
     forked_at: int = 0  # when the newest fork in its history was made; 0 for a run that is none
 
 
-@dataclass(slots=True)
-class PlanIndex:
+class PlanIndex(msgspec.Struct):
     """What is looked up in the plan once; runs with the same plan share it."""
 
     root: Steps
     loop: Repeat | None = None  # the outermost loop, if there is exactly one
     chats: frozenset[str] = frozenset()  # agents that are chat models
-    indexes: dict[int, StepsIndex] = field(default_factory=dict)
+    indexes: dict[int, StepsIndex] = {}
     directory: StepDirectory | None = None  # made when a message needs it
     has_budget: bool = False  # whether any place of the plan limits money or tokens
     has_caps: bool = False  # whether a graph inside limits how many agents are called at once
@@ -299,27 +291,26 @@ def index_plan(plan: Plan) -> PlanIndex:
     return index
 
 
-@dataclass(slots=True, eq=False)
-class State:
+class State(msgspec.Struct, eq=False):
     """A run as its events describe it."""
 
     plan: Plan
-    plan_index: PlanIndex = field(init=False)
-    root: RunOwner = field(default_factory=RunOwner)
-    owners: dict[str, Owner] = field(default_factory=dict)
-    pending: dict[str, PendingEffect] = field(default_factory=dict)
-    gates: dict[str, GateState] = field(default_factory=dict)
-    queues: WorkQueues = field(default_factory=WorkQueues)
-    agents: AgentUse = field(default_factory=AgentUse)
+    plan_index: PlanIndex = None  # type: ignore[assignment]  # looked up below
+    root: RunOwner = msgspec.field(default_factory=RunOwner)
+    owners: dict[str, Owner] = {}
+    pending: dict[str, PendingEffect] = {}
+    gates: dict[str, GateState] = {}
+    queues: WorkQueues = msgspec.field(default_factory=WorkQueues)
+    agents: AgentUse = msgspec.field(default_factory=AgentUse)
     started: RunStarted | None = None
     finished: RunFinished | None = None
-    control: RunControl = field(default_factory=RunControl)
-    reopenings: Reopenings = field(default_factory=Reopenings)
-    latest: LatestIteration = field(default_factory=LatestIteration)
-    times: RunTimes = field(default_factory=RunTimes)
-    usage: Usage = field(default_factory=Usage)
-    mail: Mail = field(default_factory=Mail)
-    snapshots: Snapshots = field(default_factory=Snapshots)
+    control: RunControl = msgspec.field(default_factory=RunControl)
+    reopenings: Reopenings = msgspec.field(default_factory=Reopenings)
+    latest: LatestIteration = msgspec.field(default_factory=LatestIteration)
+    times: RunTimes = msgspec.field(default_factory=RunTimes)
+    usage: Usage = msgspec.field(default_factory=Usage)
+    mail: Mail = msgspec.field(default_factory=Mail)
+    snapshots: Snapshots = msgspec.field(default_factory=Snapshots)
     version: int = 0
     ignored: int = 0
     now: int = 0

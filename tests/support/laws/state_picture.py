@@ -92,7 +92,7 @@ def picture(state: State) -> dict[str, object]:
     """Everything that later events can depend on."""
     drawn: dict[str, object] = {name: attrgetter(path)(state) for name, path in _FIELDS.items()}
     drawn["mail"] = _mail(state.mail)
-    drawn["snapshots"] = dataclasses.replace(state.snapshots, newest=None)
+    drawn["snapshots"] = msgspec.structs.replace(state.snapshots, newest=None)
     latest = state.latest
     drawn["newest"] = latest.iteration.path if latest.iteration else None
     drawn["judged_in"] = latest.notes_of.path if latest.notes_of else None
