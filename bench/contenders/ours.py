@@ -21,8 +21,7 @@ import workflows
 from loopwright.agents.performer import LocalPerformer
 from loopwright.agents.processes.process_marks import Presence
 from loopwright.engine.driver import LocalDriver
-from loopwright.engine.json_schema import schema_problem
-from loopwright.engine.services import SystemClock
+from loopwright.engine.services import SystemClock, schema_problem
 from loopwright.kernel.events import EffectActivity
 from loopwright.model.actions import AskPerson, CallAgent, Each, Repeat, Step
 from loopwright.model.plan import Agent, Plan

@@ -7,7 +7,7 @@ from pathlib import Path
 from loopwright.agents.performer import LocalPerformer
 from loopwright.agents.sandbox.bubblewrap import Sandbox
 from loopwright.engine.activity import LiveBus
-from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.services import schema_problem
 from loopwright.kernel.event_parts import AgentCall, AnyCall
 from loopwright.model.plan import Agent
 from loopwright.ports import ActivityEntry, Answer, Delta, EffectJob

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from loopwright.agents.processes.process_marks import Presence
 from loopwright.engine.driver import LocalDriver
-from loopwright.engine.json_schema import schema_problem
-from loopwright.engine.services import SystemClock
+from loopwright.engine.services import SystemClock, schema_problem
 from loopwright.model.actions import CallAgent, Repeat, Step
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import ProgressLog

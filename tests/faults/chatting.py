@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from loopwright.engine.activity import LiveBus
-from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.services import schema_problem
 from loopwright.errors import Conflict
 from loopwright.gateway.turns import INTERRUPTED, ModelTurns
 from loopwright.kernel.event_parts import ModelCall, ToolCall

@@ -21,8 +21,7 @@ from typing import Any
 
 from loopwright.agents.processes.process_marks import Presence
 from loopwright.engine.driver import LocalDriver
-from loopwright.engine.json_schema import schema_problem
-from loopwright.engine.services import SystemClock
+from loopwright.engine.services import SystemClock, schema_problem
 from loopwright.kernel.events import EffectRequested, encode_events
 from loopwright.model.plan import content_hash
 from loopwright.operations.run_request import RunStart

@@ -21,8 +21,7 @@ from typing import Any
 
 import msgspec
 
-from loopwright.engine.json_schema import schema_problem
-from loopwright.engine.services import TextServices
+from loopwright.engine.services import TextServices, schema_problem
 from loopwright.kernel.decide import settle
 from loopwright.kernel.events import (
     AnyEvent,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.services import schema_problem
 from loopwright.errors import LoopwrightError
 from loopwright.gateway.turns import INTERRUPTED, ModelTurns, models_of, request_of
 from loopwright.kernel.event_parts import AgentCall, AnyCall, ModelCall, ToolCall

@@ -10,7 +10,7 @@ import pytest
 from loopwright.kernel.coordination import MAX_TEXT_BYTES
 from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.use_cases.role_loops import RoleLoops
-from loopwright.prompts.excerpts import render_sender
+from loopwright.prompts.sections import render_sender
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Served, served
 from tests.http.talking import tab, talk

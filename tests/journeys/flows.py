@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.services import schema_problem
 from loopwright.kernel.checks import last_json_object
 from loopwright.kernel.event_parts import AgentCall, Failure
 from loopwright.kernel.events import (

@@ -4,7 +4,7 @@ import pytest
 
 from loopwright.kernel.events import IterationStarted, RunEdited, RunReopened, RunStarted
 from loopwright.kernel.fold import fold
-from loopwright.kernel.resumption import merge_objects
+from loopwright.kernel.reopened_runs import merge_objects
 from loopwright.model.actions import CallAgent, Each, Repeat, Step
 from loopwright.model.checks import Regex
 from loopwright.model.plan import Agent, Plan

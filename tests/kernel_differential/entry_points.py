@@ -93,11 +93,9 @@ MODULES: dict[str, tuple[str, ...]] = {
         "at_cap",
         "copied",
         "end_of",
+        "loops_that_failed_at_cap",
         "places",
         "stopped_half_way",
-    ),
-    "resumption": (
-        "loops_that_failed_at_cap",
         "unfinished_places",
     ),
     "signal": (

@@ -38,7 +38,7 @@ PLANTED = {
     ),
     "the timers of a fork": Planted("reopened_runs", "event.call.until + gap", "fact.call.until"),
     "how often a place was resumed": Planted(
-        "resumption", "owner.openings += 1", "owner.openings += 2"
+        "reopened_runs", "owner.openings += 1", "owner.openings += 2"
     ),
     "the baseline of protected files": Planted(
         "snapshots", "known.baseline or snapshot.tree", "snapshot.tree"
@@ -58,7 +58,7 @@ PLANTED = {
     ),
     "the tries of a coordinator": Planted("coordination", "MOST_FAILURES = 3", "MOST_FAILURES = 2"),
     "an error inside a kernel": Planted(
-        "resumption", "if event.metadata is not None:", "if event.metadata.planted is not None:"
+        "reopened_runs", "if event.metadata is not None:", "if event.metadata.planted is not None:"
     ),
     "a state that decides the same": Planted(
         "state", "call.agent] = state.version", "call.agent] = state.version + 1"

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from loopwright.engine.json_schema import DETAIL_CHARS, schema_problem
+from loopwright.engine.services import DETAIL_CHARS, schema_problem
 from loopwright.model.record import JsonValue
 
 PERSON: dict[str, JsonValue] = {

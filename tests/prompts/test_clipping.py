@@ -2,7 +2,7 @@
 
 import pytest
 
-from loopwright.prompts.excerpts import clip, clip_end
+from loopwright.prompts.sections import clip, clip_end
 
 
 @pytest.mark.parametrize("text", ["", "short", "ä" * 50, "x" * 100])

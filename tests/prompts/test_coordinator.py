@@ -8,7 +8,7 @@ from loopwright.model.actions import CallAgent, Repeat, RunCommand, Step
 from loopwright.model.plan import Coordinator
 from loopwright.model.record import literal
 from loopwright.prompts.calls import TASK, compose, compose_coordinator, compose_reply
-from loopwright.prompts.excerpts import MESSAGE_BYTES, render_messages
+from loopwright.prompts.sections import MESSAGE_BYTES, render_messages
 from tests.kernel.driving import Driver, Reply, plan_of_steps
 
 WORK = CallAgent(agent="a", prompt=literal("Say A."))

@@ -32,7 +32,7 @@ from loopwright.model.ids import AGENT_CALL
 from loopwright.model.policy import PreviousOutput, StageOutputs, WorkspacePolicy
 from loopwright.model.record import literal
 from loopwright.prompts.calls import CallPrompt, compose
-from loopwright.prompts.criteria import ALL_EVIDENCE_CHARS, EVIDENCE_CHARS
+from loopwright.prompts.sections import ALL_EVIDENCE_CHARS, EVIDENCE_CHARS
 from tests.kernel.driving import Driver, Reply, plan_of
 
 MESSAGE = "Fix the tests."

@@ -9,7 +9,7 @@ from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import StageOutputs
 from loopwright.model.record import Lit, Ref, literal
 from loopwright.prompts.calls import compose
-from loopwright.prompts.excerpts import clip_with
+from loopwright.prompts.sections import clip_with
 from tests.kernel.driving import Driver, Fail, Reply
 
 CRITERIA = (Lit(text="Every claim has a "), Ref(of="input", name="proof"))

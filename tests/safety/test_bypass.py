@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.services import schema_problem
 from loopwright.gateway.models import WireNames, wire_names
 from loopwright.kernel.event_parts import ModelCall
 from loopwright.kernel.events import AnyEvent, EffectRequested, TurnTaken

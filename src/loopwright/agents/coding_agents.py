@@ -71,7 +71,7 @@ from loopwright.kernel.events import Usage
 from loopwright.model.plan import Agent
 from loopwright.model.sandbox import SandboxLevel, strictest
 from loopwright.ports import Answer, Bus, EffectFailure, EffectJob, EffectSuccess
-from loopwright.prompts.excerpts import render_sender
+from loopwright.prompts.sections import render_sender
 
 WAIT_S = 600
 

@@ -27,7 +27,7 @@ from loopwright.agents.user_records import UserRecords
 from loopwright.model.chat import FilePart, UserMessage, can_see, media_type
 from loopwright.ports import EffectJob
 from loopwright.prompts.calls import PROMPT_BYTES
-from loopwright.prompts.excerpts import clip_end
+from loopwright.prompts.sections import clip_end
 
 MOST_NAMES = 1_000
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC

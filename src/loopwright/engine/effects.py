@@ -88,7 +88,7 @@ from loopwright.ports import (
     ProgramConfinement,
     Question,
 )
-from loopwright.ports.jobs import NO_JOB_LIMITS
+from loopwright.ports.runs import NO_JOB_LIMITS
 from loopwright.prompts.calls import (
     compose,
     compose_coordinator,

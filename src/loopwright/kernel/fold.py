@@ -72,19 +72,17 @@ from loopwright.kernel.messages import (
 )
 from loopwright.kernel.references import thread_of
 from loopwright.kernel.reopened_runs import (
-    keep_loop,
-    name_at_the_top,
-    note_spoilt,
-    run_forked,
-    run_reopened,
-)
-from loopwright.kernel.resumption import (
     _agent_changed,
     keep_iteration,
+    keep_loop,
     keep_step,
+    name_at_the_top,
+    note_spoilt,
     resume_iteration,
     resume_step,
     run_edited,
+    run_forked,
+    run_reopened,
 )
 from loopwright.kernel.state import State, make_body, release_frames, release_inside, steps_body
 from loopwright.model.actions import Action

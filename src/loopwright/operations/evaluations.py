@@ -16,8 +16,7 @@ from pydantic import AfterValidator, Field
 from loopwright.agents.files import FileProblem, read_regular
 from loopwright.dialects.native.fields import Id, Line, Prose, SpecLine
 from loopwright.dialects.native.parts import JsonSchema, NativeModel
-from loopwright.engine.json_schema import schema_problem
-from loopwright.engine.services import compiled
+from loopwright.engine.services import compiled, schema_problem
 from loopwright.errors import DefinitionError, LoopwrightError
 from loopwright.model.actions import CallAgent, Step
 from loopwright.model.plan import Agent, Plan

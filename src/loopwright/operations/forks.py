@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from loopwright.engine.json_schema import schema_problem
-from loopwright.engine.services import TextServices
+from loopwright.engine.services import TextServices, schema_problem
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.kernel.decide import settle
 from loopwright.kernel.event_parts import Worktree, mask_tokens

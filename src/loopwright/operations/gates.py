@@ -175,7 +175,7 @@ def check_arguments(events: Iterable[NumberedEvent], opened: GateOpened, argumen
     """Refuse arguments that do not fit a built-in tool; the gate stays open then. Those of a
     server's tool are looked at when it is run.
     """
-    from loopwright.engine.json_schema import schema_problem  # noqa: PLC0415 - few answers need it
+    from loopwright.engine.services import schema_problem  # noqa: PLC0415 - few answers need it
     from loopwright.tools.toolbox import NATIVE  # noqa: PLC0415 - the same
 
     tool = next(

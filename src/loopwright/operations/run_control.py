@@ -21,7 +21,7 @@ from loopwright.kernel.events import AgentChanged, AnyEvent, RunReopened
 from loopwright.kernel.fold import apply
 from loopwright.kernel.frames import RepeatBody
 from loopwright.kernel.limits import used_up
-from loopwright.kernel.resumption import loops_that_failed_at_cap, unfinished_places
+from loopwright.kernel.reopened_runs import loops_that_failed_at_cap, unfinished_places
 from loopwright.kernel.state import State
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.policy import Limits

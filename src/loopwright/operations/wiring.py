@@ -15,9 +15,8 @@ from loopwright.agents.processes.process_marks import sweep
 from loopwright.agents.sandbox.bubblewrap import Sandbox
 from loopwright.engine.activity import LiveBus
 from loopwright.engine.driver import LocalDriver
-from loopwright.engine.json_schema import schema_problem
 from loopwright.engine.live_text import LiveText, serve_live_text
-from loopwright.engine.services import SystemClock
+from loopwright.engine.services import SystemClock, schema_problem
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.gateway.models import Catalogue
 from loopwright.kernel.event_parts import Worktree

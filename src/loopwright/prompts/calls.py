@@ -55,9 +55,14 @@ from loopwright.model.policy import (
     StageOutputs,
 )
 from loopwright.model.record import JsonValue, Ref, Template
-from loopwright.prompts.criteria import criteria_sections
-from loopwright.prompts.excerpts import MESSAGE_BYTES, clip, clip_end, render_messages
-from loopwright.prompts.stage import stage_sections
+from loopwright.prompts.sections import (
+    MESSAGE_BYTES,
+    clip,
+    clip_end,
+    criteria_sections,
+    render_messages,
+    stage_sections,
+)
 
 NEED_BYTES = 16 * 1_024
 PROMPT_BYTES = 120 * 1_024

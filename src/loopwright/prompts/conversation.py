@@ -38,8 +38,7 @@ from loopwright.model.chat import (
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.prompts.calls import compose_call
-from loopwright.prompts.criteria import done_when, failed_checks
-from loopwright.prompts.excerpts import render_sender
+from loopwright.prompts.sections import done_when, failed_checks, render_sender
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from loopwright.kernel.references import CallPrompt, fill, request_text
 from loopwright.kernel.state import KernelServices, State
 from loopwright.model.checks import Goal, Judge
 from loopwright.model.record import JsonValue, Text
-from loopwright.prompts.excerpts import clip
+from loopwright.prompts.sections import clip
 
 VERDICT: dict[str, JsonValue] = {
     "type": "object",

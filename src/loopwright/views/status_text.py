@@ -19,8 +19,7 @@ from loopwright.kernel.frames import (
     StepOwner,
 )
 from loopwright.kernel.limits import COST_UNKNOWN, used_up
-from loopwright.kernel.reopened_runs import stopped_half_way
-from loopwright.kernel.resumption import unfinished_places
+from loopwright.kernel.reopened_runs import stopped_half_way, unfinished_places
 from loopwright.kernel.state import State, cap
 from loopwright.model.actions import Decision, ModelCycle, Repeat, StopRun
 from loopwright.model.checks import Contains, leaves

@@ -40,7 +40,7 @@ from loopwright.agents.program_files import (
     resolve_program,
 )
 from loopwright.agents.sandbox.bubblewrap import Confinement, Sandbox, works
-from loopwright.engine.json_schema import schema_problem
+from loopwright.engine.services import schema_problem
 from loopwright.errors import LoopwrightError
 from loopwright.gateway.client import Gateway
 from loopwright.gateway.models import Catalogue

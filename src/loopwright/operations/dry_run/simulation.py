@@ -17,8 +17,7 @@ from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
-from loopwright.engine.json_schema import schema_problem
-from loopwright.engine.services import TextServices
+from loopwright.engine.services import TextServices, schema_problem
 from loopwright.kernel.decide import settle
 from loopwright.kernel.effects import after_failure
 from loopwright.kernel.event_parts import (
