@@ -303,7 +303,7 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
     ),
     "a held call is asked about by nobody": Mutant(
         cycles._take_turn,
-        "events.append(_ask(state, body, number, note, senses))",
+        "events.append(_ask(state, body, number, note, services))",
         "pass",
     ),
     "every approval is for good": Mutant(turns.decided, "if event.remember:", "if event.at:"),

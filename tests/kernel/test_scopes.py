@@ -6,8 +6,8 @@ import pytest
 
 from loopwright.kernel.references import (
     fill,
+    iteration_in_scope,
     missing_value,
-    pass_in_scope,
     request_text,
     resolve,
     scope_at,
@@ -136,9 +136,9 @@ def test_expressions_see_the_same() -> None:
 def test_the_iteration_of_the_same_workflow() -> None:
     """A loop around a workflow is not a loop of what stands inside."""
     owners = RUN.state.owners
-    assert pass_in_scope(owners[ASK]) is None
-    assert pass_in_scope(RUN.state.root) is None
-    assert pass_in_scope(owners["loop.0.plain"]) is owners["loop.0"]
+    assert iteration_in_scope(owners[ASK]) is None
+    assert iteration_in_scope(RUN.state.root) is None
+    assert iteration_in_scope(owners["loop.0.plain"]) is owners["loop.0"]
 
 
 def test_a_condition_sees_the_inside() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loopwright.kernel.references import fill, request_text, resolve, step_result
-from loopwright.kernel.state import State, enclosing_pass
+from loopwright.kernel.state import State, enclosing_iteration
 from loopwright.model.actions import (
     AskPerson,
     CallAgent,
@@ -172,9 +172,9 @@ def test_before_the_start_everything_is_empty() -> None:
 def test_places_around() -> None:
     """A place knows the iteration and the loop around it, the run knows none."""
     inner = RUN.state.owners["loop.1.inner"]
-    assert enclosing_pass(inner) is RUN.state.owners["loop.1"]
-    assert enclosing_pass(inner).parent is RUN.state.owners["loop"].body
-    assert enclosing_pass(RUN.state.root) is None
+    assert enclosing_iteration(inner) is RUN.state.owners["loop.1"]
+    assert enclosing_iteration(inner).parent is RUN.state.owners["loop"].body
+    assert enclosing_iteration(RUN.state.root) is None
     assert step_result(inner, "ghost") is None
 
 

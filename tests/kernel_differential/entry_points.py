@@ -82,9 +82,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "references": (
         "fill",
         "hidden_word",
+        "iteration_in_scope",
         "message_for",
         "missing_value",
-        "pass_in_scope",
         "request_text",
         "step_result",
         "thread_of",
@@ -112,10 +112,10 @@ MODULES: dict[str, tuple[str, ...]] = {
         "cap",
         "chain",
         "conversation",
-        "enclosing_pass",
+        "enclosing_iteration",
         "enclosing_step",
+        "iterations_made",
         "limits_of",
-        "passes_made",
         "release_frames",
     ),
 }
@@ -125,7 +125,13 @@ Besides it imports classes and constants: `python -m tests.kernel_differential.e
 """
 MOVED: dict[str, str] = {}
 """Functions that the current kernel has in another module than listed above, with that module."""
-EARLIER_NAMES = {"encode_events": "encode_facts", "decode_events": "decode_facts"}
+EARLIER_NAMES = {
+    "decode_events": "decode_facts",
+    "enclosing_iteration": "enclosing_pass",
+    "encode_events": "encode_facts",
+    "iteration_in_scope": "pass_in_scope",
+    "iterations_made": "passes_made",
+}
 """Functions of the current kernel, with the names that older kernels have for them."""
 NOT_CALLED = {"release_frames": "it frees memory of a run that is left, and decides nothing"}
 """Functions that no test here calls, with the reason."""
@@ -146,8 +152,11 @@ def name_of(function: str, package: str) -> str:
     earlier = EARLIER_NAMES.get(function)
     if package == KERNEL or earlier is None:
         return function
-    listed = next(module for module, names in MODULES.items() if function in names)
-    return earlier if _defines(f"{package}.{listed}", earlier) else function
+    try:
+        _module_that_defines(function, package)
+    except LookupError:
+        return earlier
+    return function
 
 
 def _defines(module: str, function: str) -> bool:

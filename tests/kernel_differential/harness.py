@@ -215,7 +215,7 @@ class Player:
     def __init__(self, kernel: Kernel, history: History) -> None:
         self.kernel = kernel
         self.plan = kernel.plan(history.plan)
-        self.senses = Senses(history.contents, history.check_schema, kernel.text)
+        self.services = Senses(history.contents, history.check_schema, kernel.text)
         self.log: list[bytes] = []
         self.state = kernel.fold(self.plan, [])
 
@@ -253,7 +253,7 @@ class Player:
         try:
             known = [self.kernel.decode(event) for event in self.log[:length]]
             state = self.kernel.fold(self.plan, known)
-            decided = self.kernel.settle(state, self.senses, state.now + 1)
+            decided = self.kernel.settle(state, self.services, state.now + 1)
             return tuple(map(self.kernel.encode, decided))
         except Exception as error:
             return (f"raised {type(error).__name__}: {error}".encode(),)
@@ -263,7 +263,7 @@ class Player:
         self.log.append(event)
 
     def _settle(self, at: int) -> list[bytes]:
-        decided = [*map(self.kernel.encode, self.kernel.settle(self.state, self.senses, at))]
+        decided = [*map(self.kernel.encode, self.kernel.settle(self.state, self.services, at))]
         self.log += decided
         return decided
 
@@ -281,7 +281,7 @@ class Player:
         caller = self.kernel.caller_of(self.state, self.state.pending[effect])
         if hasattr(caller, "why"):
             return [f"refused: {caller.why}".encode()]
-        found = self.kernel.use(self.state, caller, tool, arguments, self.senses)
+        found = self.kernel.use(self.state, caller, tool, arguments, self.services)
         if hasattr(found, "why"):
             return [f"refused: {found.why}".encode()]
         return self._fold_new(found)
@@ -415,7 +415,7 @@ class _Comparison:
         looks: tuple[tuple[str, Callable[[Player], object]], ...] = (
             ("state as the engine sees it", lambda p: outer_picture(p.state)),
             ("picture of the state", lambda p: inner_picture(p.kernel.drawn(p.state))),
-            ("answer of another function", lambda p: probe_state(p.kernel, p.state, p.senses)),
+            ("answer of another function", lambda p: probe_state(p.kernel, p.state, p.services)),
         )
         for name, look in looks:
             pictures = look(one), _looked(look, other)

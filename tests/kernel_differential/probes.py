@@ -35,7 +35,7 @@ TEXTS = (
 # -- of a state ------------------------------------------------------------------------------------
 
 
-def probe_state(kernel: Kernel, state: Any, senses: Any) -> dict[str, object]:
+def probe_state(kernel: Kernel, state: Any, services: Any) -> dict[str, object]:
     """What functions that read a state answer, by name."""
     if state.started is None:
         return {}
@@ -58,12 +58,12 @@ def probe_state(kernel: Kernel, state: Any, senses: Any) -> dict[str, object]:
             effect: {
                 **_limited(kernel, state, one),
                 **_enclosed(kernel, state, one),
-                **_asked(kernel, state, one, senses),
+                **_asked(kernel, state, one, services),
             }
             for effect, one in state.pending.items()
         },
         "places": {
-            path: _place(kernel, state, owner, senses) for path, owner in state.owners.items()
+            path: _place(kernel, state, owner, services) for path, owner in state.owners.items()
         },
         "ends_by_itself": [
             kernel.function("ends_by_itself")(gate) for gate in state.gates.values()
@@ -113,8 +113,8 @@ def _enclosed(kernel: Kernel, state: Any, pending: Any) -> dict[str, object]:
     action = getattr(owner.body, "action", None)
     places = (
         call("enclosing_step")(owner),
-        call("enclosing_pass")(owner),
-        call("pass_in_scope")(owner),
+        call("enclosing_iteration")(owner),
+        call("iteration_in_scope")(owner),
     )
     thread = call("thread_of")(state, owner, action) if isinstance(action, CallAgent) else None
     return {
@@ -124,18 +124,18 @@ def _enclosed(kernel: Kernel, state: Any, pending: Any) -> dict[str, object]:
     }
 
 
-def _asked(kernel: Kernel, state: Any, pending: Any, senses: Any) -> dict[str, object]:
+def _asked(kernel: Kernel, state: Any, pending: Any, services: Any) -> dict[str, object]:
     owner, call = pending.owner, kernel.function
     caller = kernel.caller_of(state, pending)
     role = getattr(caller, "role", None)
     return {
         "caller_of": plain(caller),
         "tools_of": None if role is None else call("tools_of")(role),
-        "request_text": call("request_text")(state, owner, (), senses),
-        "message_for": call("message_for")(state, owner, senses),
-        "fill": [call("fill")(state, owner, one, senses) for one in _templates(owner)],
+        "request_text": call("request_text")(state, owner, (), services),
+        "message_for": call("message_for")(state, owner, services),
+        "fill": [call("fill")(state, owner, one, services) for one in _templates(owner)],
         "missing_value": [
-            call("missing_value")(state, owner, one, senses) for one in _templates(owner)
+            call("missing_value")(state, owner, one, services) for one in _templates(owner)
         ],
         "tool_gate": call("tool_gate")(state.run, pending.effect, "go on?", "it", 1),
     }
@@ -160,16 +160,16 @@ def _templates(owner: Any) -> list[Template]:
 # -- of a place ------------------------------------------------------------------------------------
 
 
-def _place(kernel: Kernel, state: Any, owner: Any, senses: Any) -> dict[str, object]:
+def _place(kernel: Kernel, state: Any, owner: Any, services: Any) -> dict[str, object]:
     body, call = owner.body, kernel.function
-    found: dict[str, object] = {"passes_made": call("passes_made")(body)}
+    found: dict[str, object] = {"iterations_made": call("iterations_made")(body)}
     if isinstance(getattr(body, "action", None), Repeat):
         found["cap"] = call("cap")(body)
         found["is_at_cap"] = call("is_at_cap")(body)
         found["is_first_turn"] = call("is_first_turn")(body)
         found["middle_of"] = plain(call("middle_of")(getattr(body, "talk", body).history))
     if isinstance(getattr(owner.parent, "action", None), Repeat):
-        found["requests_of"] = call("requests_of")(state, owner, senses)
+        found["requests_of"] = call("requests_of")(state, owner, services)
     if hasattr(body, "results"):
         found["step_result"] = {
             step: plain(call("step_result")(owner, step)) for step in body.results
@@ -249,11 +249,11 @@ def _waits(kernel: Kernel) -> list[object]:
     ]
 
 
-def probe_checks(kernel: Kernel, plan: Plan, senses: Any) -> list[object]:
+def probe_checks(kernel: Kernel, plan: Plan, services: Any) -> list[object]:
     """What the checks of a plan say about texts, where they need nothing else."""
     inspect = kernel.function("inspect")
     return [
-        plain(inspect(leaf, senses, output=text, result=None, instructions="say DONE"))
+        plain(inspect(leaf, services, output=text, result=None, instructions="say DONE"))
         for step in plan.steps
         if isinstance(step.action, Repeat)
         for leaf in leaves(step.action.until)

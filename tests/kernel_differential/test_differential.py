@@ -94,11 +94,11 @@ def test_many_histories_when_replayed_by_both_kernels_have_no_difference(number:
 def test_functions_of_texts_when_called_in_both_kernels_answer_the_same() -> None:
     """Functions that read neither a state nor a log."""
     a, b = current_kernel(), compared_kernel()
-    senses = Senses({}, lambda schema, value: None)
+    services = Senses({}, lambda schema, value: None)
     assert probe_texts(a) == probe_texts(b)
     for name in GOLDEN:
         plan = read_plan(name)
-        assert probe_checks(a, plan, senses) == probe_checks(b, plan, senses)
+        assert probe_checks(a, plan, services) == probe_checks(b, plan, services)
 
 
 # -- what is compared ------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from loopwright.kernel.state import (
     PendingEffect,
     State,
     chain,
-    enclosing_pass,
+    enclosing_iteration,
     enclosing_step,
     limits_of,
 )
@@ -102,7 +102,7 @@ def hidden_from(state: State, owner: Owner) -> str | None:
     """The signal that is for the loop around a call, and not for observers."""
     if not state.plan_index.has_signals:
         return None
-    inside = enclosing_pass(owner)
+    inside = enclosing_iteration(owner)
     return hidden_word(inside) if inside is not None else None
 
 

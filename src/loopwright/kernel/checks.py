@@ -175,7 +175,7 @@ def _weigh_all(
 
 def inspect(
     leaf: Leaf,
-    senses: KernelServices,
+    services: KernelServices,
     *,
     output: Text | None,
     result: Text | None,
@@ -186,22 +186,22 @@ def inspect(
     """
     match leaf:
         case Regex():
-            return _search(leaf, output, senses)
+            return _search(leaf, output, services)
         case Contains():
-            return _contains(leaf, senses.read(output))
+            return _contains(leaf, services.read(output))
         case Signal():
-            return _signal(leaf, senses.read(output), instructions)
+            return _signal(leaf, services.read(output), instructions)
         case OutputSchema():
-            return _fits(leaf, senses, output, result)
+            return _fits(leaf, services, output, result)
         case ResultField():
-            return _field_is_true(leaf, senses, result)
+            return _field_is_true(leaf, services, result)
         case Approval():
             finding = read_review(
-                senses.read(output), _value(senses, result), instructions, words=leaf.words
+                services.read(output), _value(services, result), instructions, words=leaf.words
             )
             return CheckResult("pass" if finding.approved else "fail", _review_words(finding))
         case ResultPath(path=path):
-            value = _at(_answer(senses, output, result), path)
+            value = _at(_answer(services, output, result), path)
             said_yes = value not in (None, False, 0, "")
             return CheckResult("pass", _shown(value)) if said_yes else CheckResult("fail")
         case Cap() | CommandCheck() | ScriptCheck() | Expr() | Judge() | Goal() | PersonCheck():
@@ -212,13 +212,13 @@ def inspect(
             assert_never(leaf)
 
 
-def _search(leaf: Regex, output: Text | None, senses: KernelServices) -> CheckResult | None:
+def _search(leaf: Regex, output: Text | None, services: KernelServices) -> CheckResult | None:
     """What a pattern says that is searched in linear time; None for any other."""
     if leaf.invalid:
         return CheckResult("fail", "the pattern is invalid, so it never matches")
     if leaf.engine != "linear":
         return None
-    found = senses.matches(leaf.pattern, senses.read(output), ignore_case=leaf.ignore_case)
+    found = services.matches(leaf.pattern, services.read(output), ignore_case=leaf.ignore_case)
     return CheckResult("fail") if found is None else CheckResult("pass", found[:EVIDENCE_CHARS])
 
 
@@ -231,15 +231,15 @@ def _signal(leaf: Signal, text: str, instructions: str) -> CheckResult:
     return CheckResult("pass") if problem is None else CheckResult("fail", problem)
 
 
-def _field_is_true(leaf: ResultField, senses: KernelServices, result: Text | None) -> CheckResult:
+def _field_is_true(leaf: ResultField, services: KernelServices, result: Text | None) -> CheckResult:
     """Exactly true: a text that says so, or a number, is not."""
-    value = _value(senses, result)
+    value = _value(services, result)
     found = value.get(leaf.field) if isinstance(value, dict) else None
     return CheckResult("pass" if found is True else "fail")
 
 
-def _value(senses: KernelServices, result: Text | None) -> JsonValue:
-    value: JsonValue = msgspec.json.decode(senses.read(result)) if result is not None else None
+def _value(services: KernelServices, result: Text | None) -> JsonValue:
+    value: JsonValue = msgspec.json.decode(services.read(result)) if result is not None else None
     return value
 
 
@@ -247,11 +247,11 @@ def _review_words(finding: ReviewResult) -> str:
     return "\n".join([finding.why, *(f"- {one}" for one in finding.findings)])
 
 
-def _answer(senses: KernelServices, output: Text | None, result: Text | None) -> JsonValue:
+def _answer(services: KernelServices, output: Text | None, result: Text | None) -> JsonValue:
     """The value of an iteration: its result, else the JSON in its output, else its text."""
     if result is not None:
-        return _value(senses, result)
-    words = senses.read(output)
+        return _value(services, result)
+    words = services.read(output)
     for text in (words, last_json_object(words)):
         try:
             value: JsonValue = msgspec.json.decode(text or "")
@@ -284,16 +284,16 @@ def _contains(leaf: Contains, text: str) -> CheckResult:
 
 
 def _fits(
-    leaf: OutputSchema, senses: KernelServices, output: Text | None, result: Text | None
+    leaf: OutputSchema, services: KernelServices, output: Text | None, result: Text | None
 ) -> CheckResult:
-    text = senses.read(result) if result is not None else last_json_object(senses.read(output))
+    text = services.read(result) if result is not None else last_json_object(services.read(output))
     if text is None:
         return CheckResult("fail", "the output has no JSON object")
     try:
         value: JsonValue = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         return CheckResult("fail", f"the result is not JSON: {error}"[:EVIDENCE_CHARS])
-    problem = senses.schema_problem(leaf.schema, value)
+    problem = services.schema_problem(leaf.schema, value)
     return CheckResult("pass") if problem is None else CheckResult("fail", problem[:EVIDENCE_CHARS])
 
 
@@ -336,10 +336,10 @@ def command_result(
     return CheckResult("error", answer.error.detail)
 
 
-def match_result(answer: EffectDone | EffectFailed, senses: KernelServices) -> CheckResult:
+def match_result(answer: EffectDone | EffectFailed, services: KernelServices) -> CheckResult:
     """What a search with the JavaScript engine says. One that took too long has not matched."""
     if isinstance(answer, EffectDone):
-        found = senses.read(answer.output)
+        found = services.read(answer.output)
         return (
             CheckResult("pass", found[:EVIDENCE_CHARS]) if answer.code == 0 else CheckResult("fail")
         )
@@ -357,13 +357,13 @@ def _could_not_run(leaf: CommandCheck | ScriptCheck, code: int | None) -> bool:
     return code in (126, 127)
 
 
-def goal_result(answer: EffectDone | EffectFailed, senses: KernelServices) -> CheckResult:
+def goal_result(answer: EffectDone | EffectFailed, services: KernelServices) -> CheckResult:
     """What an evaluator says: by its structured answer, else by its first line, which must be
     exactly one of two words. Whatever else it says is an error, and no yes.
     """
-    finding = read_goal_verdict(senses.read(answer.output)) if is_unfit(answer) else None
+    finding = read_goal_verdict(services.read(answer.output)) if is_unfit(answer) else None
     if finding is None:
-        return judge_result(answer, senses)
+        return judge_result(answer, services)
     return CheckResult("pass" if finding.yes else "fail", finding.why)
 
 
@@ -372,18 +372,18 @@ def is_unfit(answer: EffectDone | EffectFailed) -> bool:
     return isinstance(answer, EffectFailed) and answer.error.type == "bad_result"
 
 
-def judge_result(answer: EffectDone | EffectFailed, senses: KernelServices) -> CheckResult:
+def judge_result(answer: EffectDone | EffectFailed, services: KernelServices) -> CheckResult:
     """What a judge's structured answer says; one that could not be had is an error, not a yes. Its
     words are its reason and the rest of its text, each once.
     """
-    text = senses.read(answer.output)
+    text = services.read(answer.output)
     if isinstance(answer, EffectFailed):
         words = text.strip()[:JUDGE_CHARS]
         return CheckResult(
             "error", f"{answer.error.detail}: {words}" if words else answer.error.detail
         )
     value: JsonValue = (
-        msgspec.json.decode(senses.read(answer.result)) if answer.result is not None else None
+        msgspec.json.decode(services.read(answer.result)) if answer.result is not None else None
     )
     verdict = value if isinstance(value, dict) else {}
     reason = str(verdict.get("reason") or "").strip()

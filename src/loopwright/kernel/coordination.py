@@ -120,7 +120,7 @@ def tools_of(role: Role) -> tuple[str, ...]:
 
 
 def use(
-    state: State, caller: ToolCaller, tool: str, arguments: JsonValue, senses: KernelServices
+    state: State, caller: ToolCaller, tool: str, arguments: JsonValue, services: KernelServices
 ) -> list[AnyEvent] | RefusedToolUse:
     """The events of a tool call that is made now, or why it cannot be made."""
     if tool not in tools_of(caller.role):
@@ -128,13 +128,13 @@ def use(
     given = arguments if isinstance(arguments, dict) else {}
     match tool:
         case "send_message":
-            return _message(state, caller, senses, to=COORDINATOR, text=given.get("text"))
+            return _message(state, caller, services, to=COORDINATOR, text=given.get("text"))
         case "forward_to_agent":
-            return _forward(state, caller, senses, given)
+            return _forward(state, caller, services, given)
         case "narrate":
-            return _narrate(state, caller, senses, given)
+            return _narrate(state, caller, services, given)
         case "finalize":
-            return _finalize(state, caller, senses, given)
+            return _finalize(state, caller, services, given)
         case _:
             pending = state.pending[caller.effect]
             return deliver(state, pending.owner, caller.effect)
@@ -145,7 +145,7 @@ def _listed(role: Role) -> str:
 
 
 def _forward(
-    state: State, caller: ToolCaller, senses: KernelServices, given: dict[str, JsonValue]
+    state: State, caller: ToolCaller, services: KernelServices, given: dict[str, JsonValue]
 ) -> list[AnyEvent] | RefusedToolUse:
     to, kind = given.get("target_step_id"), given.get("kind")
     if not isinstance(to, str) or not to.strip():
@@ -154,13 +154,13 @@ def _forward(
     text = given.get("text")
     if intent == "cancel" and not text:
         text = "cancel"
-    return _message(state, caller, senses, to=to.strip(), text=text, intent=intent)
+    return _message(state, caller, services, to=to.strip(), text=text, intent=intent)
 
 
 def _message(
     state: State,
     caller: ToolCaller,
-    senses: KernelServices,
+    services: KernelServices,
     *,
     to: str,
     text: JsonValue,
@@ -174,7 +174,7 @@ def _message(
         path=caller.path,
         iteration=caller.iteration,
         to=to[:500],
-        text=senses.keep(written),
+        text=services.keep(written),
         sender=caller.sender,
         message=f"m{caller.sent + 1}",
         intent=intent,
@@ -184,7 +184,7 @@ def _message(
 
 
 def _narrate(
-    state: State, caller: ToolCaller, senses: KernelServices, given: dict[str, JsonValue]
+    state: State, caller: ToolCaller, services: KernelServices, given: dict[str, JsonValue]
 ) -> list[AnyEvent] | RefusedToolUse:
     coordinator = state.plan.coordinator
     if coordinator is None or not coordinator.narrates:
@@ -193,12 +193,14 @@ def _narrate(
     if isinstance(written, RefusedToolUse):
         return written
     return [
-        CoordinatorNarrated(at=state.now, path="", text=senses.keep(written), effect=caller.effect)
+        CoordinatorNarrated(
+            at=state.now, path="", text=services.keep(written), effect=caller.effect
+        )
     ]
 
 
 def _finalize(
-    state: State, caller: ToolCaller, senses: KernelServices, given: dict[str, JsonValue]
+    state: State, caller: ToolCaller, services: KernelServices, given: dict[str, JsonValue]
 ) -> list[AnyEvent] | RefusedToolUse:
     if state.mail.coordinator.closed:
         return RefusedToolUse("finalize was already called")
@@ -208,7 +210,7 @@ def _finalize(
         return written
     return [
         CoordinatorFinalized(
-            at=state.now, path="", summary=senses.keep(written), effect=caller.effect
+            at=state.now, path="", summary=services.keep(written), effect=caller.effect
         )
     ]
 
@@ -302,31 +304,31 @@ def _coordinator_answered(state: State, event: EffectDone | EffectFailed) -> Non
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def correspond(state: State, senses: KernelServices) -> list[AnyEvent]:
+def correspond(state: State, services: KernelServices) -> list[AnyEvent]:
     """The next events about messages of a run; none if the run has no messages."""
     mail = state.mail
     if not mail.active:
         return []
     events: list[AnyEvent] = [dropped(state, one) for one in mail.undeliverable.values()]
-    events += _heard_coordinator(state, senses) + _replied(state)
+    events += _heard_coordinator(state, services) + _replied(state)
     if events or state.control.paused:
         return events  # what follows from these is looked at when they are folded
     return [*_wake_steps(state), *_call_coordinator(state)]
 
 
-def _heard_coordinator(state: State, senses: KernelServices) -> list[AnyEvent]:
+def _heard_coordinator(state: State, services: KernelServices) -> list[AnyEvent]:
     """Its messages were read; one that used no tool says in its answer what it wants."""
     mail, answer = state.mail, state.mail.coordinator.answer
     if answer is None:
         return []
     read = [one.message for one in mail.coordinator.shown if one.message is not None]
     delivered_messages = delivered(state, state.root, COORDINATOR, read, answer.effect)
-    return [*_wishes(state, answer, senses), delivered_messages]
+    return [*_wishes(state, answer, services), delivered_messages]
 
 
-def _wishes(state: State, answer: EffectDone, senses: KernelServices) -> list[AnyEvent]:
+def _wishes(state: State, answer: EffectDone, services: KernelServices) -> list[AnyEvent]:
     mail = state.mail
-    words = senses.read(answer.output).strip()
+    words = services.read(answer.output).strip()
     if mail.coordinator.spoke or mail.coordinator.closed or not words:
         return []
     caller = ToolCaller(effect=answer.effect, role="coordinator", sent=mail.sent)
@@ -334,12 +336,12 @@ def _wishes(state: State, answer: EffectDone, senses: KernelServices) -> list[An
     if wanted is None:
         narrates = state.plan.coordinator is not None and state.plan.coordinator.narrates
         told = CoordinatorNarrated(
-            at=state.now, path="", text=senses.keep(words), effect=answer.effect
+            at=state.now, path="", text=services.keep(words), effect=answer.effect
         )
         return [told] if narrates else []
     events: list[AnyEvent] = []
     for name, arguments in wanted:
-        used = use(state, caller, name, arguments, senses)
+        used = use(state, caller, name, arguments, services)
         if not isinstance(used, RefusedToolUse):
             events += used
             caller.sent += sum(isinstance(event, MessageSent) for event in used)

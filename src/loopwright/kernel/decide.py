@@ -55,7 +55,7 @@ from loopwright.kernel.state import KernelServices, State
 from loopwright.model.checks import SpendCheck
 
 
-def settle(state: State, senses: KernelServices, at: int = 0) -> list[AnyEvent]:
+def settle(state: State, services: KernelServices, at: int = 0) -> list[AnyEvent]:
     """Everything that follows now, already folded into the state; `at` is the time."""
     if at > state.now:
         state.now = at
@@ -69,7 +69,7 @@ def settle(state: State, senses: KernelServices, at: int = 0) -> list[AnyEvent]:
         owner.queued = False
         if owner.closed:
             continue
-        for event in decide(state, owner, senses):
+        for event in decide(state, owner, services):
             apply(state, event)
             new.append(event)
     return new
@@ -84,7 +84,7 @@ def _use_free_slot(state: State) -> bool:
     return bool(state.queues.agenda)
 
 
-def decide(state: State, owner: Owner, senses: KernelServices) -> list[AnyEvent]:
+def decide(state: State, owner: Owner, services: KernelServices) -> list[AnyEvent]:
     """What follows for one owner; nothing when it waits."""
     if state.finished is not None or state.started is None:
         return []
@@ -94,11 +94,11 @@ def decide(state: State, owner: Owner, senses: KernelServices) -> list[AnyEvent]
         return []
     # By type, which is quicker than asking for each class in turn: this is done for every event.
     if type(owner) is IterationOwner:
-        return _decide_iteration(state, owner, senses)
+        return _decide_iteration(state, owner, services)
     if type(owner) is StepOwner:
-        return _decide_step(state, owner, senses)
+        return _decide_step(state, owner, services)
     assert type(owner) is RunOwner
-    return _decide_run(state, owner, senses)
+    return _decide_run(state, owner, services)
 
 
 def _begins_anew(owner: StepOwner, ended: Result) -> bool:
@@ -130,19 +130,19 @@ def _cancelled(state: State) -> list[AnyEvent]:
     return events
 
 
-def _decide_run(state: State, owner: RunOwner, senses: KernelServices) -> list[AnyEvent]:
-    talk = correspond(state, senses)
+def _decide_run(state: State, owner: RunOwner, services: KernelServices) -> list[AnyEvent]:
+    talk = correspond(state, services)
     ended = deadline_result(state, owner)
     if state.snapshots.on:
         waits = _snapshot_of_run(state, owner, ended)
         if waits is not None:
             return [*waits, *talk]
         ended = ended or unverifiable(state)
-    ended = ended or dispatch.outcome(state, owner.body, senses)
+    ended = ended or dispatch.outcome(state, owner.body, services)
     if ended is None:
         return [
             *request_deadline(state, owner),
-            *dispatch.next_events(state, owner.body, senses),
+            *dispatch.next_events(state, owner.body, services),
             *talk,
         ]
     ended = run_result(state.plan, owner.body, ended)
@@ -190,13 +190,13 @@ def _cut_off(state: State, owner: StepOwner, ended: Result) -> list[AnyEvent]:
     return []
 
 
-def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list[AnyEvent]:
+def _decide_step(state: State, owner: StepOwner, services: KernelServices) -> list[AnyEvent]:
     late = None
     if state.mail.stopped or owner.deadline_hit:
         late = stopped(state, owner) or deadline_result(state, owner)
-    ended = late or dispatch.outcome(state, owner.body, senses)
+    ended = late or dispatch.outcome(state, owner.body, services)
     if ended is None:
-        new = dispatch.next_events(state, owner.body, senses)
+        new = dispatch.next_events(state, owner.body, services)
         if not state.plan_index.has_wall:
             return new
         return [*request_deadline(state, owner), *new]
@@ -207,7 +207,7 @@ def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list
             return next_events
         if late is None:
             ended = protected_result(state, owner, ended)
-    following = check_blocked_step(state, owner, ended, senses)
+    following = check_blocked_step(state, owner, ended, services)
     if isinstance(following, StepRetried):
         return [*close_try(state, owner, ended.reason), following]
     if not isinstance(following, Result):
@@ -241,18 +241,18 @@ def _decide_step(state: State, owner: StepOwner, senses: KernelServices) -> list
 
 
 def _decide_iteration(
-    state: State, owner: IterationOwner, senses: KernelServices
+    state: State, owner: IterationOwner, services: KernelServices
 ) -> list[AnyEvent]:
     """What follows for an iteration."""
     late = None  # asked only where it can be: this is done for every event of an iteration
     if state.mail.stopped or owner.deadline_hit:
         late = stopped(state, owner) or deadline_result(state, owner)
     if owner.number >= 0:
-        ended = late or dispatch.outcome(state, owner.body, senses)
+        ended = late or dispatch.outcome(state, owner.body, services)
     else:  # before the first iteration only the checks are asked: there is no body to wait for
         ended = late or Result("completed")
     if ended is None:
-        following = dispatch.next_events(state, owner.body, senses)
+        following = dispatch.next_events(state, owner.body, services)
         if not state.plan_index.has_wall:
             return following
         return [*request_deadline(state, owner), *following]
@@ -263,7 +263,7 @@ def _decide_iteration(
             return next_events
     if ended.status != "completed" or owner.parent.action.each is not None:
         return _finish_iteration(state, owner, ended, ChecksDecision("fail", ended.reason))
-    return _judge_iteration(state, owner, ended, senses)
+    return _judge_iteration(state, owner, ended, services)
 
 
 def _finish_iteration(
@@ -307,7 +307,7 @@ def _finish_iteration(
 
 
 def _judge_iteration(
-    state: State, owner: IterationOwner, ended: Result, senses: KernelServices
+    state: State, owner: IterationOwner, ended: Result, services: KernelServices
 ) -> list[AnyEvent]:
     """Run the checks one after the other until they have decided."""
     protected = protect_verdict(state, owner) if state.snapshots.on else []
@@ -318,9 +318,9 @@ def _judge_iteration(
     if type(weighed) is ChecksDecision:
         if weighed.verdict == "pass" and (next_events := after_checks(state, owner)):
             return next_events
-        return _settled(state, owner, ended, weighed, senses)
+        return _settled(state, owner, ended, weighed, services)
     assert type(weighed) is DueCheck
-    return run_check(state, owner, ended, weighed, senses)
+    return run_check(state, owner, ended, weighed, services)
 
 
 def _settled(
@@ -328,31 +328,31 @@ def _settled(
     owner: IterationOwner,
     ended: Result,
     settled: ChecksDecision,
-    senses: KernelServices,
+    services: KernelServices,
 ) -> list[AnyEvent]:
-    seen = _without_signal(state, owner, ended, senses)
+    seen = _without_signal(state, owner, ended, services)
     if settled.verdict in ("rejected", "broken"):
         wanted = "rejected" if settled.verdict == "rejected" else "error"
         words = next((note.evidence for note in owner.checks.notes if note.verdict == wanted), "")
-        settled = ChecksDecision(settled.verdict, senses.read(words))
+        settled = ChecksDecision(settled.verdict, services.read(words))
         return _finish_iteration(state, owner, seen, settled)
     if settled.verdict == "pass" and settled.reason != check_name(SpendCheck) and violation(state):
         settled = ChecksDecision("fail")
     if owner.parent.action.gate is None or not is_gated(owner, settled):
         return _finish_iteration(state, owner, seen, settled)
-    following = gate_after_iteration(state, owner, seen, settled, senses)
+    following = gate_after_iteration(state, owner, seen, settled, services)
     if isinstance(following, IterationEnd):
         return _finish_iteration(state, owner, following.ended, following.settled)
     return following
 
 
 def _without_signal(
-    state: State, owner: IterationOwner, ended: Result, senses: KernelServices
+    state: State, owner: IterationOwner, ended: Result, services: KernelServices
 ) -> Result:
     """The visible output of an iteration: signals to its loop are left out."""
     word = hidden_word(owner) if state.plan_index.has_signals else None
     if word is None or ended.output is None:
         return ended
-    result = senses.read(ended.output)
+    result = services.read(ended.output)
     seen = without_signal(result, word)
-    return ended if seen == result else msgspec.structs.replace(ended, output=senses.keep(seen))
+    return ended if seen == result else msgspec.structs.replace(ended, output=services.keep(seen))

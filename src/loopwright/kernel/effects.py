@@ -26,7 +26,13 @@ from loopwright.kernel.frames import (
     LeafBody,
     Owner,
 )
-from loopwright.kernel.state import PendingEffect, State, enclosing_pass, is_full, request_effect
+from loopwright.kernel.state import (
+    PendingEffect,
+    State,
+    enclosing_iteration,
+    is_full,
+    request_effect,
+)
 from loopwright.model.actions import AskPerson, CallAgent
 from loopwright.model.ids import BACKOFF
 from loopwright.model.policy import FailureKind, Retry, StageOutputs
@@ -221,9 +227,9 @@ def _words(pending: PendingEffect) -> str:
 
 def _is_counted(pending: PendingEffect) -> bool:
     """Whether a call is one of a stage: those of other loops are made again however often."""
-    inside = enclosing_pass(pending.owner)
+    inside = enclosing_iteration(pending.owner)
     while inside is not None and not isinstance(inside.parent.action.memory, StageOutputs):
-        inside = enclosing_pass(inside.parent.owner)
+        inside = enclosing_iteration(inside.parent.owner)
     return inside is not None and isinstance(pending.call, CALLED)
 
 

@@ -27,7 +27,7 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.messages import CANCELLED
 from loopwright.kernel.references import fill
 from loopwright.kernel.snapshots import gate_snapshot, violation
-from loopwright.kernel.state import KernelServices, State, cap, enclosing_pass, request_effect
+from loopwright.kernel.state import KernelServices, State, cap, enclosing_iteration, request_effect
 from loopwright.model.actions import AskPerson, LoopGate
 from loopwright.model.ids import ARTIFACT
 from loopwright.model.record import Blob, Text, literal
@@ -40,12 +40,12 @@ def open_gate(
     owner: Owner,
     about: About,
     gate: LoopGate,
-    senses: KernelServices,
+    services: KernelServices,
     *,
     output: Text | None = None,
 ) -> GateOpened:
     """The event that asks a person about a place."""
-    text = fill(state, owner, gate.message, senses) or _default_message(owner, about)
+    text = fill(state, owner, gate.message, services) or _default_message(owner, about)
     if words := violation(state):
         text = f"{text}\n{words[0].upper()}{words[1:]}. Approving accepts them as they are now."
     if about == "pass" and gate.grants and isinstance(owner, IterationOwner):
@@ -83,10 +83,10 @@ def tool_gate(run: str, effect: str, message: str, about: str, number: int) -> t
 
 
 def about_call(
-    state: State, owner: Owner, call: int, message: str, arguments: str, senses: KernelServices
+    state: State, owner: Owner, call: int, message: str, arguments: str, services: KernelServices
 ) -> GateOpened:
     """The event that asks a person about one tool call of a turn."""
-    output = senses.keep(arguments)
+    output = services.keep(arguments)
     return GateOpened(
         at=state.now,
         path=owner.inside,
@@ -181,7 +181,7 @@ def says_blocked(text: str) -> bool:
 
 
 def check_blocked_step(
-    state: State, owner: StepOwner, ended: Result, senses: KernelServices
+    state: State, owner: StepOwner, ended: Result, services: KernelServices
 ) -> Result | StepRetried | list[AnyEvent]:
     """How a step ended, or what is asked and done first: its agent says that it is blocked, or did
     not leave the artifact that it had to. `StepRetried`: the step begins anew when what is open
@@ -189,14 +189,14 @@ def check_blocked_step(
     """
     if ended.status != "completed" or ended.reason == CANCELLED:  # cancelled: stopped by a message
         return ended
-    if owner.step.needs_output and not senses.read(ended.output).strip():
+    if owner.step.needs_output and not services.read(ended.output).strip():
         error = Failure("no-output", NO_OUTPUT)
         return msgspec.structs.replace(ended, status="failed", reason="no_output", error=error)
-    blocked = owner.step.on_blocked == "ask" and says_blocked(senses.read(ended.output))
+    blocked = owner.step.on_blocked == "ask" and says_blocked(services.read(ended.output))
     if owner.gate is None and not blocked and owner.step.needs_artifact:
-        return _look(state, owner, ended, senses)
+        return _look(state, owner, ended, services)
     if owner.gate is None:
-        return _ask(state, owner, ended, senses, LoopGate()) if blocked else ended
+        return _ask(state, owner, ended, services, LoopGate()) if blocked else ended
     match owner.gate.decision:
         case None:
             return []
@@ -212,26 +212,26 @@ def check_blocked_step(
 
 
 def _ask(
-    state: State, owner: StepOwner, ended: Result, senses: KernelServices, gate: LoopGate
+    state: State, owner: StepOwner, ended: Result, services: KernelServices, gate: LoopGate
 ) -> list[AnyEvent]:
-    return [open_gate(state, owner, "blocked", gate, senses, output=ended.output)]
+    return [open_gate(state, owner, "blocked", gate, services, output=ended.output)]
 
 
 def _look(
-    state: State, owner: StepOwner, ended: Result, senses: KernelServices
+    state: State, owner: StepOwner, ended: Result, services: KernelServices
 ) -> Result | list[AnyEvent]:
     """See whether an artifact is there; a person is asked when it is not."""
     if owner.found:
         return ended
     if owner.found is None:
         return _lookup(state, owner)
-    return _ask(state, owner, ended, senses, LoopGate(message=literal(NO_ARTIFACT)))
+    return _ask(state, owner, ended, services, LoopGate(message=literal(NO_ARTIFACT)))
 
 
 def _lookup(state: State, owner: StepOwner) -> list[AnyEvent]:
     if owner.look is not None:
         return []
-    inside = enclosing_pass(owner)
+    inside = enclosing_iteration(owner)
     since = inside.started_at if inside is not None else 0
     call = LookupCall(since=since)
     return [request_effect(state, owner, ARTIFACT, owner.looks + 1, call)]

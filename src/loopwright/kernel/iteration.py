@@ -85,20 +85,20 @@ class IterationEnd(NamedTuple):
 
 
 def run_check(
-    state: State, owner: IterationOwner, ended: Result, due: DueCheck, senses: KernelServices
+    state: State, owner: IterationOwner, ended: Result, due: DueCheck, services: KernelServices
 ) -> list[AnyEvent]:
     """The verdict of a check that is due, or what has to happen before it has one."""
     about = _reviewed(owner, due.leaf) or ended
-    result = inspect_cycle(owner, due.leaf, senses) or inspect(
+    result = inspect_cycle(owner, due.leaf, services) or inspect(
         due.leaf,
-        senses,
+        services,
         output=about.output,
         result=about.result,
-        instructions=_instructions(state, owner, due.leaf, senses),
+        instructions=_instructions(state, owner, due.leaf, services),
     )
     if result is not None:
-        return [_verdict(state, owner, due, result, senses.keep(result.evidence))]
-    return _ask(state, owner, ended, due, senses)
+        return [_verdict(state, owner, due, result, services.keep(result.evidence))]
+    return _ask(state, owner, ended, due, services)
 
 
 def _reviewed(owner: IterationOwner, leaf: Leaf) -> Result | None:
@@ -113,13 +113,13 @@ def _reviewed(owner: IterationOwner, leaf: Leaf) -> Result | None:
 
 
 def _ask(
-    state: State, owner: IterationOwner, ended: Result, ask: DueCheck, senses: KernelServices
+    state: State, owner: IterationOwner, ended: Result, ask: DueCheck, services: KernelServices
 ) -> list[AnyEvent]:
     """A check that needs the state of the run, a program, an agent or a person."""
     match ask.leaf:
         case Expr() as leaf:
-            result = _evaluated(state, owner, ended, leaf, senses)
-            return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
+            result = _evaluated(state, owner, ended, leaf, services)
+            return [_verdict(state, owner, ask, result, services.keep(result.evidence))]
         case CommandCheck() as leaf:
             call = CommandCall(argv=leaf.argv, timeout_ms=leaf.timeout_ms)
             return _ask_program(state, owner, ask, call)
@@ -129,11 +129,11 @@ def _ask(
                 state, owner, ask, CommandCall(argv=argv, timeout_ms=leaf.timeout_ms)
             )
         case Regex() as leaf:
-            return _ask_match(state, owner, ended, ask, leaf, senses)
+            return _ask_match(state, owner, ended, ask, leaf, services)
         case Judge() | Goal() as leaf:
-            return _ask_judge(state, owner, ask, leaf, senses)
+            return _ask_judge(state, owner, ask, leaf, services)
         case PersonCheck() as leaf:
-            return _ask_person(state, owner, ended, ask, leaf, senses)
+            return _ask_person(state, owner, ended, ask, leaf, services)
         case (
             Cap()
             | Contains()
@@ -151,9 +151,9 @@ def _ask(
 
 
 def _evaluated(
-    state: State, owner: IterationOwner, ended: Result, leaf: Expr, senses: KernelServices
+    state: State, owner: IterationOwner, ended: Result, leaf: Expr, services: KernelServices
 ) -> CheckResult:
-    result = senses.evaluate(leaf.text, scope_at(state, owner, senses, ended), wants="bool")
+    result = services.evaluate(leaf.text, scope_at(state, owner, services, ended), wants="bool")
     if result.problem:
         return CheckResult("error", result.problem)
     return CheckResult("pass" if result.value is True else "fail")
@@ -187,7 +187,7 @@ def _ask_match(
     ended: Result,
     ask: DueCheck,
     leaf: Regex,
-    senses: KernelServices,
+    services: KernelServices,
 ) -> list[AnyEvent]:
     if owner.checks.pending is not None:
         return []
@@ -197,12 +197,12 @@ def _ask_match(
             pattern=leaf.pattern, text=text, ignore_case=leaf.ignore_case, timeout_ms=MATCH_MS
         )
         return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
-    result = match_result(owner.checks.answer, senses)
-    return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
+    result = match_result(owner.checks.answer, services)
+    return [_verdict(state, owner, ask, result, services.keep(result.evidence))]
 
 
 def _ask_judge(
-    state: State, owner: IterationOwner, ask: DueCheck, leaf: Judge | Goal, senses: KernelServices
+    state: State, owner: IterationOwner, ask: DueCheck, leaf: Judge | Goal, services: KernelServices
 ) -> list[AnyEvent]:
     if owner.checks.pending is not None:
         return []
@@ -212,16 +212,16 @@ def _ask_judge(
         until = parked_until(answer.error, parks=owner.checks.parks, now=state.now)
         if until is not None:
             return [request_effect(state, owner, CHECK_BACKOFF, tries, SleepCall(until=until))]
-    if answer is None or _asks_again(owner, leaf, answer, senses):
+    if answer is None or _asks_again(owner, leaf, answer, services):
         if has_to_wait(state, owner):
             return []
         role: Literal["judge", "goal"] = "judge" if isinstance(leaf, Judge) else "goal"
         call = AgentCall(agent=leaf.agent, role=role, step=judge_path(owner.parent.owner.path))
         return [request_effect(state, owner, CheckPurpose(ask.index), _next_try(owner, ask), call)]
     result = (
-        judge_result(answer, senses) if isinstance(leaf, Judge) else goal_result(answer, senses)
+        judge_result(answer, services) if isinstance(leaf, Judge) else goal_result(answer, services)
     )
-    return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
+    return [_verdict(state, owner, ask, result, services.keep(result.evidence))]
 
 
 def _next_try(owner: IterationOwner, ask: DueCheck) -> int:
@@ -235,7 +235,7 @@ def _asks_again(
     owner: IterationOwner,
     leaf: Judge | Goal,
     answer: EffectDone | EffectFailed,
-    senses: KernelServices,
+    services: KernelServices,
 ) -> bool:
     """Whether a judge is asked once more for an answer that fits; an evaluator whose words can be
     read has answered.
@@ -243,7 +243,7 @@ def _asks_again(
     tries = owner.checks.tries - owner.checks.parks - owner.checks.earlier
     if not is_unfit(answer) or tries >= JUDGE_TRIES:
         return False
-    return isinstance(leaf, Judge) or goal_result(answer, senses).verdict == "error"
+    return isinstance(leaf, Judge) or goal_result(answer, services).verdict == "error"
 
 
 def _ask_person(
@@ -252,15 +252,15 @@ def _ask_person(
     ended: Result,
     ask: DueCheck,
     leaf: PersonCheck,
-    senses: KernelServices,
+    services: KernelServices,
 ) -> list[AnyEvent]:
     if owner.gate is None:
         gate = LoopGate(message=leaf.message, answers=leaf.answers)
-        return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
+        return [open_gate(state, owner, "pass", gate, services, output=ended.output)]
     if owner.gate.decision is None:
         return []
     result = person_result(leaf, owner.gate)
-    return [_verdict(state, owner, ask, result, senses.keep(result.evidence))]
+    return [_verdict(state, owner, ask, result, services.keep(result.evidence))]
 
 
 # -- a person after the iteration ------------------------------------------------------------------
@@ -290,16 +290,16 @@ def gate_after_iteration(
     owner: IterationOwner,
     ended: Result,
     settled: ChecksDecision,
-    senses: KernelServices,
+    services: KernelServices,
 ) -> list[AnyEvent] | IterationEnd:
     """The question to a person after an iteration; when it is answered, how the iteration ends."""
     gate = owner.parent.action.gate
     assert gate is not None
     if owner.gate is None:
-        unfit = missing_value(state, owner, gate.message, senses)
+        unfit = missing_value(state, owner, gate.message, services)
         if unfit is not None:
             return IterationEnd(_unshown(ended, unfit), ChecksDecision("fail", "error"))
-        return [open_gate(state, owner, "pass", gate, senses, output=ended.output)]
+        return [open_gate(state, owner, "pass", gate, services, output=ended.output)]
     match owner.gate.decision:
         case None:
             return []
@@ -356,17 +356,17 @@ def _verdict(
     )
 
 
-def _instructions(state: State, owner: IterationOwner, leaf: Leaf, senses: KernelServices) -> str:
+def _instructions(state: State, owner: IterationOwner, leaf: Leaf, services: KernelServices) -> str:
     """What the agents of an iteration were asked, for telling a signal from an echo of the
     request.
     """
-    return requests_of(state, owner, senses) if isinstance(leaf, Signal | Approval) else ""
+    return requests_of(state, owner, services) if isinstance(leaf, Signal | Approval) else ""
 
 
-def requests_of(state: State, owner: IterationOwner, senses: KernelServices) -> str:
+def requests_of(state: State, owner: IterationOwner, services: KernelServices) -> str:
     """What the agents of an iteration are asked, as the author of the definition wrote it."""
     prompts = _prompts(owner.parent.action.body) or [()]
-    return "\n".join(request_text(state, owner, prompt, senses) for prompt in prompts)
+    return "\n".join(request_text(state, owner, prompt, services) for prompt in prompts)
 
 
 def _prompts(action: Action) -> list[Template]:

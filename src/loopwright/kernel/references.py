@@ -27,7 +27,7 @@ from loopwright.kernel.frames import (
     StepsBody,
 )
 from loopwright.kernel.signal import without_signal
-from loopwright.kernel.state import KernelServices, State, enclosing_pass, session_key
+from loopwright.kernel.state import KernelServices, State, enclosing_iteration, session_key
 from loopwright.model.actions import CallAgent, Each, WorkflowInputs
 from loopwright.model.checks import AllOf, AnyOf, Signal, leaves
 from loopwright.model.policy import SameSession
@@ -59,8 +59,8 @@ class CallPrompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 NO_PROMPT = CallPrompt()
 
 
-def pass_in_scope(owner: Owner) -> IterationOwner | None:
-    """The innermost pass around a place that belongs to the same workflow."""
+def iteration_in_scope(owner: Owner) -> IterationOwner | None:
+    """The innermost iteration around a place that belongs to the same workflow."""
     place = owner
     while type(place) is not IterationOwner:
         if place.parent is None or _given(place.parent) is not None:
@@ -136,61 +136,70 @@ def describe_value(value: JsonValue) -> str:
 
 
 def fill(
-    state: State, owner: Owner, template: Template, senses: KernelServices, *, outside: bool = False
+    state: State,
+    owner: Owner,
+    template: Template,
+    services: KernelServices,
+    *,
+    outside: bool = False,
 ) -> str:
     """A template as text; `outside`: as it is seen from around the place."""
     return "".join(
-        part.text if isinstance(part, Lit) else _filled(state, owner, part, senses, outside=outside)
+        part.text
+        if isinstance(part, Lit)
+        else _filled(state, owner, part, services, outside=outside)
         for part in template
     )
 
 
-def _filled(state: State, owner: Owner, ref: Ref, senses: KernelServices, *, outside: bool) -> str:
+def _filled(
+    state: State, owner: Owner, ref: Ref, services: KernelServices, *, outside: bool
+) -> str:
     if ref.if_skipped is not None and not _has_run(owner, ref.name or "", outside=outside):
         return ref.if_skipped
-    value = resolve(state, owner, ref, senses, outside=outside)
+    value = resolve(state, owner, ref, services, outside=outside)
     if not ref.json:
-        return _as_text(value, senses)
-    plain = senses.read(value) if isinstance(value, Blob) else value
+        return _as_text(value, services)
+    plain = services.read(value) if isinstance(value, Blob) else value
     return msgspec.json.encode(plain).decode()
 
 
-def request_text(state: State, owner: Owner, template: Template, senses: KernelServices) -> str:
+def request_text(state: State, owner: Owner, template: Template, services: KernelServices) -> str:
     """What is asked at a place: its own prompt, else the run's message, else the plan's."""
     if template:
-        return fill(state, owner, template, senses)
+        return fill(state, owner, template, services)
     if state.plan_index.has_given:
-        told_so = message_for(state, owner, senses)
+        told_so = message_for(state, owner, services)
         if told_so is not None:
             return told_so
-    message = senses.read(state.started.message) if state.started else ""
-    return message or fill(state, owner, state.plan.message, senses)
+    message = services.read(state.started.message) if state.started else ""
+    return message or fill(state, owner, state.plan.message, services)
 
 
-def message_for(state: State, owner: Owner, senses: KernelServices) -> str | None:
+def message_for(state: State, owner: Owner, services: KernelServices) -> str | None:
     """What the workflow around a place is asked, unless that is the run itself."""
     given = (
         find_workflow_input(owner, Ref(of="message"))
         if state.started and state.plan_index.has_given
         else None
     )
-    return fill(state, *given, senses, outside=True) if given is not None else None
+    return fill(state, *given, services, outside=True) if given is not None else None
 
 
-def _as_text(value: JsonValue | Blob, senses: KernelServices) -> str:
+def _as_text(value: JsonValue | Blob, services: KernelServices) -> str:
     if isinstance(value, Blob | str):
-        return senses.read(value)
+        return services.read(value)
     return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def resolve(
-    state: State, owner: Owner, ref: Ref, senses: KernelServices, *, outside: bool = False
+    state: State, owner: Owner, ref: Ref, services: KernelServices, *, outside: bool = False
 ) -> JsonValue | Blob:
     """What a reference points at from a place; None when there is nothing there."""
     started = state.started
     match ref.of:
         case "message" | "input":
-            return _resolve(state, owner, ref, senses, outside=outside)
+            return _resolve(state, owner, ref, services, outside=outside)
         case "run":
             return state.run
         case "setting":
@@ -202,22 +211,22 @@ def resolve(
         case "output":
             steps = _steps_with(owner, ref.name or "", outside=outside)
             return (
-                _shown(steps.owner, steps.results[ref.name or ""], ref, senses) if steps else None
+                _shown(steps.owner, steps.results[ref.name or ""], ref, services) if steps else None
             )
         case "result":
             found = step_result(owner, ref.name or "", outside=outside)
-            return _result_field(found, ref.field, senses) if found else None
+            return _result_field(found, ref.field, services) if found else None
         case "item" | "index" | "iteration" | "max":
-            inside = enclosing_pass(owner)
+            inside = enclosing_iteration(owner)
         case _:
-            inside = pass_in_scope(owner)
+            inside = iteration_in_scope(owner)
     for _ in range(ref.up):
-        inside = enclosing_pass(inside.parent.owner) if inside is not None else None
-    return _of_pass(state, inside, ref, senses) if inside is not None else None
+        inside = enclosing_iteration(inside.parent.owner) if inside is not None else None
+    return _of_pass(state, inside, ref, services) if inside is not None else None
 
 
 def _resolve(
-    state: State, owner: Owner, ref: Ref, senses: KernelServices, *, outside: bool
+    state: State, owner: Owner, ref: Ref, services: KernelServices, *, outside: bool
 ) -> JsonValue | Blob:
     """The message or an input: of the workflow around a place, else of the run."""
     started = state.started
@@ -227,20 +236,20 @@ def _resolve(
         else None
     )
     if given is not None:
-        return fill(state, *given, senses, outside=True)
+        return fill(state, *given, services, outside=True)
     if ref.of == "message":
-        message = _message(state, owner, senses)
-        value = _read_json(message, senses) if ref.field else None
+        message = _message(state, owner, services)
+        value = _read_json(message, services) if ref.field else None
         # A message that is not an object has no fields: it is passed unchanged.
         return _field(value, ref.field) if isinstance(value, dict) else message
     return _field(started.inputs.get(ref.name or "") if started else None, ref.field)
 
 
-def _message(state: State, owner: Owner, senses: KernelServices) -> Text:
+def _message(state: State, owner: Owner, services: KernelServices) -> Text:
     """What was asked when the run started, else what the plan itself asks."""
     given = state.started.message if state.started else ""
     own = tuple(part for part in state.plan.message if not _is_message(part))
-    return given or fill(state, owner, own, senses)
+    return given or fill(state, owner, own, services)
 
 
 def _is_message(part: Lit | Ref) -> bool:
@@ -248,12 +257,12 @@ def _is_message(part: Lit | Ref) -> bool:
 
 
 def _of_pass(
-    state: State, inside: IterationOwner, ref: Ref, senses: KernelServices
+    state: State, inside: IterationOwner, ref: Ref, services: KernelServices
 ) -> JsonValue | Blob:
     repeat = inside.parent
     match ref.of:
         case "item" | "index":
-            return _of_item(state, inside, ref, senses)
+            return _of_item(state, inside, ref, services)
         case "iteration":
             return inside.iteration
         case "max":
@@ -261,7 +270,7 @@ def _of_pass(
         case "previous":
             return repeat.progress.last.output if repeat.progress.last else None
         case "previous_output" | "previous_result":
-            return _of_pass_before(inside, ref, senses)
+            return _of_pass_before(inside, ref, services)
         case _:
             return _feedback(inside)
 
@@ -270,19 +279,19 @@ def _feedback(inside: IterationOwner) -> str:
     """The text of a person at the gate of the nearest loop with one."""
     place: IterationOwner | None = inside
     while place is not None and place.parent.action.gate is None:
-        place = pass_in_scope(place.parent.owner)
+        place = iteration_in_scope(place.parent.owner)
     return (place or inside).parent.progress.feedback
 
 
-def _of_pass_before(inside: IterationOwner, ref: Ref, senses: KernelServices) -> JsonValue | Blob:
+def _of_pass_before(inside: IterationOwner, ref: Ref, services: KernelServices) -> JsonValue | Blob:
     """The output of a step in the previous iteration; empty in the first iteration."""
     place = _pass_with(inside, ref.name or "")
     found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if place is None or found is None:
         return None
     if ref.of == "previous_output":
-        return _shown(place, found, ref, senses)
-    return _result_field(found, ref.field, senses)
+        return _shown(place, found, ref, services)
+    return _result_field(found, ref.field, services)
 
 
 def _pass_with(inside: IterationOwner, step: str) -> IterationOwner | None:
@@ -291,38 +300,43 @@ def _pass_with(inside: IterationOwner, step: str) -> IterationOwner | None:
     while place is not None:
         if isinstance(place.body, StepsBody) and step in place.body.index.at:
             break
-        place = pass_in_scope(place.parent.owner)
+        place = iteration_in_scope(place.parent.owner)
     return place
 
 
-def _shown(owner: Owner, found: Result, ref: Ref, senses: KernelServices) -> Text | None:
+def _shown(owner: Owner, found: Result, ref: Ref, services: KernelServices) -> Text | None:
     """The output of a step at this path, without the signal for the enclosing loop. If it has a
     structured result and no text, or the reference prefers the result, that result as JSON.
     """
     if found.result is not None and (found.output == "" or ref.structured):
-        return found.result if isinstance(found.result, Blob) else _as_text(found.result, senses)
+        return found.result if isinstance(found.result, Blob) else _as_text(found.result, services)
     word = hidden_word(owner)
     if word is None or found.output is None:
         return found.output
-    return without_signal(senses.read(found.output), word)
+    return without_signal(services.read(found.output), word)
 
 
 # -- values that are not there ---------------------------------------------------------------------
 
 
 def missing_value(
-    state: State, owner: Owner, template: Template, senses: KernelServices, *, outside: bool = False
+    state: State,
+    owner: Owner,
+    template: Template,
+    services: KernelServices,
+    *,
+    outside: bool = False,
 ) -> str | None:
     """Why a text cannot be filled, in words, where the plan does not take nothing for a value."""
     if state.plan.missing == "empty":
         return None
     refs = (part for part in template if isinstance(part, Ref))
-    found = (_missing(state, owner, ref, senses, outside=outside) for ref in refs)
+    found = (_missing(state, owner, ref, services, outside=outside) for ref in refs)
     return next((why for why in found if why is not None), None)
 
 
 def _missing(
-    state: State, owner: Owner, ref: Ref, senses: KernelServices, *, outside: bool
+    state: State, owner: Owner, ref: Ref, services: KernelServices, *, outside: bool
 ) -> str | None:
     match ref.of:
         case "setting":
@@ -330,17 +344,17 @@ def _missing(
             return None if state.plan.settings.get(ref.name or "") else f"no {name} is known"
         case "message" | "input":
             given = find_workflow_input(owner, ref, outside=outside)
-            return missing_value(state, *given, senses, outside=True) if given else None
+            return missing_value(state, *given, services, outside=True) if given else None
         case "item" if ref.field:
-            return _missing_in_item(state, owner, ref, senses)
+            return _missing_in_item(state, owner, ref, services)
         case "result" | "previous_result":
-            return _missing_in_step(owner, ref, senses, outside=outside)
+            return _missing_in_step(owner, ref, services, outside=outside)
         case _:
             return None
 
 
-def _missing_in_item(state: State, owner: Owner, ref: Ref, senses: KernelServices) -> str | None:
-    item = resolve(state, owner, Ref(of="item"), senses)
+def _missing_in_item(state: State, owner: Owner, ref: Ref, services: KernelServices) -> str | None:
+    item = resolve(state, owner, Ref(of="item"), services)
     if not isinstance(item, dict):
         return f"the item has no field {ref.field}: it is not a JSON object"
     if ref.field not in item:
@@ -349,19 +363,19 @@ def _missing_in_item(state: State, owner: Owner, ref: Ref, senses: KernelService
 
 
 def _missing_in_step(
-    owner: Owner, ref: Ref, senses: KernelServices, *, outside: bool
+    owner: Owner, ref: Ref, services: KernelServices, *, outside: bool
 ) -> str | None:
     if ref.of == "result":
         found = step_result(owner, ref.name or "", outside=outside)
     else:
-        inside = pass_in_scope(owner)
+        inside = iteration_in_scope(owner)
         place = _pass_with(inside, ref.name or "") if inside is not None else None
         found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if found is None or found.status == "skipped" or found.result is not None:
         return (
             None  # a step that has not run has no output; its schema says which fields are optional
         )
-    value = _read_json(found.output, senses)
+    value = _read_json(found.output, services)
     if not isinstance(value, dict):
         return f"{ref.name} has no field {ref.field}: its output is not a JSON object"
     if ref.field not in value:
@@ -369,28 +383,28 @@ def _missing_in_step(
     return None
 
 
-def _of_item(state: State, inside: IterationOwner, ref: Ref, senses: KernelServices) -> JsonValue:
+def _of_item(state: State, inside: IterationOwner, ref: Ref, services: KernelServices) -> JsonValue:
     """The item of the nearest pass over a list; a counted loop inside it does not hide it."""
     place: IterationOwner | None = inside
     while place is not None and place.parent.action.each is None:
-        place = enclosing_pass(place.parent.owner)
+        place = enclosing_iteration(place.parent.owner)
     if place is None or place.parent.action.each is None:
         return None
     if ref.of == "index":
         return place.number
-    items = items_of(state, place.parent, place.parent.action.each, senses)
+    items = items_of(state, place.parent, place.parent.action.each, services)
     return _field(items[place.number], ref.field) if isinstance(items, list) else None
 
 
 def items_of(
-    state: State, body: RepeatBody, each: Each, senses: KernelServices
+    state: State, body: RepeatBody, each: Each, services: KernelServices
 ) -> list[JsonValue] | Failure:
     """The list that a loop goes over, or why there is none. Found once for each frame: what it
     depends on has ended before the loop begins, so a resumed run finds the same list.
     """
     if body.items.values is not None:
         return body.items.values
-    found = body.items.missing or _find_items(state, body.owner, each, senses)
+    found = body.items.missing or _find_items(state, body.owner, each, services)
     if isinstance(found, Failure):
         body.items.missing = found
     else:
@@ -399,25 +413,25 @@ def items_of(
 
 
 def _find_items(
-    state: State, owner: Owner, each: Each, senses: KernelServices
+    state: State, owner: Owner, each: Each, services: KernelServices
 ) -> list[JsonValue] | Failure:
     match each.items:
         case LiteralItems(values=values):
             found: JsonValue | Blob = list(values)
         case ItemsFrom(ref=ref):
-            found = _list_in(resolve(state, owner, ref, senses), senses)
+            found = _list_in(resolve(state, owner, ref, services), services)
             if found is None and ref.of == "result" and ref.field is None:
                 ended = step_result(owner, ref.name or "")  # its output is not JSON
-                found = senses.read(ended.output) or None if ended is not None else None
+                found = services.read(ended.output) or None if ended is not None else None
         case ItemsExpr(expr=expr):
-            value = senses.evaluate(expr, scope_at(state, owner, senses), wants="list")
+            value = services.evaluate(expr, scope_at(state, owner, services), wants="list")
             if value.problem:
                 return Failure("not-a-list", value.problem)
             found = value.value
         case _:
             assert_never(each.items)
     if isinstance(found, Blob) or not isinstance(found, list):
-        words = describe_value(senses.read(found) if isinstance(found, Blob) else found)
+        words = describe_value(services.read(found) if isinstance(found, Blob) else found)
         return Failure("not-a-list", f"the items must be a list, found {words}")
     if len(found) > each.max_items:
         return Failure(
@@ -426,9 +440,9 @@ def _find_items(
     return found
 
 
-def _list_in(found: JsonValue | Blob, senses: KernelServices) -> JsonValue | Blob:
+def _list_in(found: JsonValue | Blob, services: KernelServices) -> JsonValue | Blob:
     """A text that is a list in JSON is taken for that list."""
-    value = _read_json(found, senses) if isinstance(found, Blob | str) else None
+    value = _read_json(found, services) if isinstance(found, Blob | str) else None
     return value if isinstance(value, list) else found
 
 
@@ -450,15 +464,15 @@ def _steps_with(owner: Owner, step: str, *, outside: bool = False) -> StepsBody 
     )
 
 
-def _result_field(found: Result, dotted: str | None, senses: KernelServices) -> JsonValue:
+def _result_field(found: Result, dotted: str | None, services: KernelServices) -> JsonValue:
     """A field of a step's result; if it has none, a field of its output, if that is JSON."""
     text = found.output if found.result is None else found.result
-    return _field(_read_json(text, senses), dotted)
+    return _field(_read_json(text, services), dotted)
 
 
-def _read_json(text: Text | None, senses: KernelServices) -> JsonValue:
+def _read_json(text: Text | None, services: KernelServices) -> JsonValue:
     try:
-        value: JsonValue = msgspec.json.decode(senses.read(text))
+        value: JsonValue = msgspec.json.decode(services.read(text))
     except (msgspec.DecodeError, RecursionError):
         return None  # not JSON: there is nothing at this place
     return value
@@ -483,33 +497,33 @@ class ExpressionScope:
     """Names for one evaluation."""
 
     owner: Owner
-    senses: KernelServices
+    services: KernelServices
     step_ids: frozenset[str]
     variables: Mapping[str, JsonValue]
 
     def step(self, name: str) -> dict[str, JsonValue] | None:
         """A step that has ended, as expressions see it."""
         found = step_result(self.owner, name)
-        return None if found is None else _as_seen(found, self.senses)
+        return None if found is None else _as_seen(found, self.services)
 
 
 def scope_at(
-    state: State, owner: Owner, senses: KernelServices, value: Result | None = None
+    state: State, owner: Owner, services: KernelServices, value: Result | None = None
 ) -> ExpressionScope:
     """The names in scope at a path; `value` is the result of the iteration that is checked."""
-    inside = pass_in_scope(owner)
+    inside = iteration_in_scope(owner)
     last = inside.parent.progress.last if inside is not None else None
     about = value or last
     return ExpressionScope(
         owner=owner,
-        senses=senses,
+        services=services,
         step_ids=frozenset(_visible(owner)),
         variables={
             "iteration": inside.number if inside is not None else 0,
-            "index": _plain(resolve(state, owner, Ref(of="index"), senses)) or 0,
-            "item": _plain(resolve(state, owner, Ref(of="item"), senses)),
-            "content": senses.read(about.output) if about else "",
-            "result": _object(about.result if about else None, senses),
+            "index": _plain(resolve(state, owner, Ref(of="index"), services)) or 0,
+            "item": _plain(resolve(state, owner, Ref(of="item"), services)),
+            "content": services.read(about.output) if about else "",
+            "result": _object(about.result if about else None, services),
             "status": about.status if about else "",
         },
     )
@@ -520,18 +534,18 @@ def _visible(owner: Owner) -> list[str]:
     return [name for graph in visible_graphs(owner) for name in graph.index.at]
 
 
-def _as_seen(found: Result, senses: KernelServices) -> dict[str, JsonValue]:
+def _as_seen(found: Result, services: KernelServices) -> dict[str, JsonValue]:
     return {
-        "content": senses.read(found.output),
+        "content": services.read(found.output),
         "status": found.status,
-        "result": _object(found.result, senses),
+        "result": _object(found.result, services),
     }
 
 
-def _object(text: Text | None, senses: KernelServices) -> JsonValue:
+def _object(text: Text | None, services: KernelServices) -> JsonValue:
     if text is None:
         return {}
-    value: JsonValue = msgspec.json.decode(senses.read(text))
+    value: JsonValue = msgspec.json.decode(services.read(text))
     return value
 
 
@@ -544,7 +558,7 @@ def thread_of(state: State, owner: Owner, call: CallAgent) -> tuple[IterationOwn
     thread; None if it starts again. Another backend of the agent cannot know the conversation,
     so it is part of the name.
     """
-    inside = pass_in_scope(owner)
+    inside = iteration_in_scope(owner)
     if inside is None:
         return None
     if call.session != "thread" and not isinstance(inside.parent.action.memory, SameSession):

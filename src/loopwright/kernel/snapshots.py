@@ -42,7 +42,7 @@ from loopwright.kernel.frames import (
     RunOwner,
     StepOwner,
 )
-from loopwright.kernel.state import PendingEffect, State, enclosing_pass, request_effect
+from loopwright.kernel.state import PendingEffect, State, enclosing_iteration, request_effect
 from loopwright.model.actions import AskPerson, StopRun, Wait
 from loopwright.model.checks import leaves
 from loopwright.model.ids import SNAPSHOT, CheckPurpose
@@ -342,7 +342,7 @@ def protected_result(state: State, owner: StepOwner, ended: Result) -> Result:
     """A step outside of loops has no checks: it fails itself when protected files have changed,
     unless a person is asked right after it.
     """
-    if ended.status != "completed" or enclosing_pass(owner) is not None:
+    if ended.status != "completed" or enclosing_iteration(owner) is not None:
         return ended
     body = owner.body
     if isinstance(body, LeafBody) and isinstance(body.action, AskPerson | Wait | StopRun):

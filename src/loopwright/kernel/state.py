@@ -429,8 +429,8 @@ def enclosing_step(owner: Owner) -> StepOwner | None:
     return place
 
 
-def enclosing_pass(owner: Owner) -> IterationOwner | None:
-    """The innermost pass around a place."""
+def enclosing_iteration(owner: Owner) -> IterationOwner | None:
+    """The innermost iteration around a place."""
     place: Owner | None = owner
     while place is not None and type(place) is not IterationOwner:
         place = place.parent.owner if place.parent is not None else None
@@ -438,8 +438,8 @@ def enclosing_pass(owner: Owner) -> IterationOwner | None:
 
 
 def session_key(owner: Owner, inside: IterationOwner, spec: str) -> str:
-    """What names a session from pass to pass: the place inside the iteration, and the program
-    there.
+    """What names a session in all iterations of a loop: the place inside the iteration, and the
+    program there.
     """
     place = owner.path.removeprefix(inside.path)
     return f"{place} {spec}" if place else spec
@@ -564,7 +564,7 @@ def request_effect(
     )
 
 
-def passes_made(body: Body) -> int:
+def iterations_made(body: Body) -> int:
     """Iterations of a loop, with those under way; 0 for anything else, also for the turns that a
     chat model takes to answer one call.
     """

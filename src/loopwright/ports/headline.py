@@ -43,7 +43,7 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.gates import ends_by_itself
 from loopwright.kernel.reopened_runs import at_cap
 from loopwright.kernel.snapshots import has_unrecorded
-from loopwright.kernel.state import PendingEffect, State, cap, passes_made
+from loopwright.kernel.state import PendingEffect, State, cap, iterations_made
 from loopwright.model.actions import CallAgent
 from loopwright.model.ids import BackoffPurpose, CheckBackoffPurpose
 from loopwright.ports import (
@@ -128,7 +128,7 @@ def iterations(state: State) -> int:
         if ended is not None:
             total += ended.iterations
         elif owner is not None:
-            total += passes_made(owner.body)
+            total += iterations_made(owner.body)
     return total if loop is not None or total else 0
 
 

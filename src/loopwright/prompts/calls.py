@@ -34,8 +34,8 @@ from loopwright.kernel.frames import (
 from loopwright.kernel.references import (
     CallPrompt,
     fill,
+    iteration_in_scope,
     message_for,
-    pass_in_scope,
     request_text,
     step_result,
     thread_of,
@@ -71,7 +71,7 @@ JUDGES = ("judge", "goal")
 """Checks whose results are shown as the feedback of a judge."""
 
 
-def needed_results(owner: Owner, senses: KernelServices) -> list[str]:
+def needed_results(owner: Owner, services: KernelServices) -> list[str]:
     """Results of everything that a place depends on: what its step needs, and what the loops and
     steps around it need. Only completed results are shown.
     """
@@ -81,7 +81,7 @@ def needed_results(owner: Owner, senses: KernelServices) -> list[str]:
             for name in place.step.needs:
                 names.setdefault(name, _is_whole(place.parent, name))
     parts = [
-        _result(name, found, senses, whole=whole)
+        _result(name, found, services, whole=whole)
         for name, whole in names.items()
         if (found := step_result(owner, name)) is not None and found.status == "completed"
     ]
@@ -94,37 +94,39 @@ def _is_whole(graph: StepsBody, name: str) -> bool:
     return isinstance(action, Repeat) and action.output == "all"
 
 
-def iteration_before(inside: IterationOwner, senses: KernelServices) -> list[str]:
+def iteration_before(inside: IterationOwner, services: KernelServices) -> list[str]:
     """The result of every step of the previous iteration, and the judge's answer to it."""
     repeat = inside.parent
     assert repeat.progress.last is not None, "an iteration has ended before this one"
     heading = f"## Previous Iteration Output (Iteration {inside.iteration - 1})"
     if repeat.progress.last_steps:
-        parts = [_result(name, found, senses) for name, found in repeat.progress.last_steps.items()]
+        parts = [
+            _result(name, found, services) for name, found in repeat.progress.last_steps.items()
+        ]
     else:
-        parts = [_texts(repeat.progress.last, senses)]
-    return [heading, *(part for part in parts if part), *judged(repeat, senses)]
+        parts = [_texts(repeat.progress.last, services)]
+    return [heading, *(part for part in parts if part), *judged(repeat, services)]
 
 
-def judged(repeat: RepeatBody, senses: KernelServices) -> list[str]:
+def judged(repeat: RepeatBody, services: KernelServices) -> list[str]:
     """The judge's last answer, whether it was yes or no."""
     return [
-        f"## Judge Feedback\n\n{senses.read(note.evidence)}"
+        f"## Judge Feedback\n\n{services.read(note.evidence)}"
         for note in repeat.progress.last_checks
         if note.check in JUDGES and note.evidence
     ]
 
 
-def _result(name: str, found: Result, senses: KernelServices, *, whole: bool = False) -> str:
-    return f"### {name}\n\n{_texts(found, senses, whole=whole)}"
+def _result(name: str, found: Result, services: KernelServices, *, whole: bool = False) -> str:
+    return f"### {name}\n\n{_texts(found, services, whole=whole)}"
 
 
-def _texts(found: Result, senses: KernelServices, *, whole: bool = False) -> str:
-    text = senses.read(found.output)
+def _texts(found: Result, services: KernelServices, *, whole: bool = False) -> str:
+    text = services.read(found.output)
     text = text if whole else clip_end(text, NEED_BYTES)
     if found.result is None:
         return text
-    return f"{text}\n\nResult:\n\n{_fitting(senses.read(found.result))}"
+    return f"{text}\n\nResult:\n\n{_fitting(services.read(found.result))}"
 
 
 def _fitting(result: str) -> str:
@@ -212,48 +214,48 @@ OUTPUT_CHARS = 32_000
 MARGIN_BYTES = 256  # for the note about omitted text
 
 
-def compose(state: State, owner: Owner, senses: KernelServices) -> CallPrompt:
+def compose(state: State, owner: Owner, services: KernelServices) -> CallPrompt:
     """What the agent at this place is shown now."""
     body = owner.body
     assert type(body) is LeafBody
     action = body.action
     assert type(action) is CallAgent
     form = _form(body, action.schema) if action.schema is not None else []
-    return _composed(state, owner, action, form, senses)
+    return _composed(state, owner, action, form, services)
 
 
 def compose_call(
-    state: State, owner: Owner, action: CallAgent, senses: KernelServices
+    state: State, owner: Owner, action: CallAgent, services: KernelServices
 ) -> CallPrompt:
     """The task of a chat model that is called at this place. Its tools explain how it submits its
     result.
     """
-    return _composed(state, owner, action, [], senses)
+    return _composed(state, owner, action, [], services)
 
 
 def _composed(
-    state: State, owner: Owner, action: CallAgent, form: list[str], senses: KernelServices
+    state: State, owner: Owner, action: CallAgent, form: list[str], services: KernelServices
 ) -> CallPrompt:
-    inside = pass_in_scope(owner)
+    inside = iteration_in_scope(owner)
     messages = state.mail.delivered.get(owner.inside, ())
-    message_sections = render_messages(messages, senses) if messages else []
+    message_sections = render_messages(messages, services) if messages else []
     if inside is not None and type(inside.parent.action.memory) is StageOutputs:
-        notes = [*stage_sections(state, owner, inside, action, senses), *form]
-        notes += [*_criteria(state, inside, senses), *message_sections]
+        notes = [*stage_sections(state, owner, inside, action, services), *form]
+        notes += [*_criteria(state, inside, services), *message_sections]
         session = _session(state, owner, action)
         return _shown(_joined(notes), action, session)
-    request = [request_text(state, owner, action.prompt, senses)]
+    request = [request_text(state, owner, action.prompt, services)]
     if not message_sections and _is_plain(action, inside):
         return CallPrompt(text=request[0])
-    request += [*_occasion(state, owner, action, senses), *form]
+    request += [*_occasion(state, owner, action, services), *form]
     after = _item(inside, action.prompt) if inside else []
     if inside is not None:
-        notes = _criteria(state, inside, senses)
-        after += [*_memory(inside, senses), *notes, *_feedback(inside.parent, action)]
+        notes = _criteria(state, inside, services)
+        after += [*_memory(inside, services), *notes, *_feedback(inside.parent, action)]
     after += message_sections
     text = _joined([*request, *after])
     if action.show_needs:
-        before = _as_fits(needed_results(owner, senses), beside=text)
+        before = _as_fits(needed_results(owner, services), beside=text)
         text = clip_end(_joined([*request, *before, *after]), PROMPT_BYTES - MARGIN_BYTES)
     return _shown(text, action, _session(state, owner, action))
 
@@ -280,16 +282,16 @@ def _is_plain(action: CallAgent, inside: IterationOwner | None) -> bool:
     )
     carries = carries or repeat.action.criteria
     forgets = type(repeat.action.memory) is NoMemory and action.session == "fresh"
-    return forgets and not carries and pass_in_scope(repeat.owner) is None
+    return forgets and not carries and iteration_in_scope(repeat.owner) is None
 
 
-def _occasion(state: State, owner: Owner, action: CallAgent, senses: KernelServices) -> list[str]:
+def _occasion(state: State, owner: Owner, action: CallAgent, services: KernelServices) -> list[str]:
     """The message of the run, for a step of a graph that has its own prompt."""
     if not (action.show_needs and action.prompt):
         return []
-    message = message_for(state, owner, senses)
+    message = message_for(state, owner, services)
     if message is None:
-        message = senses.read(state.started.message) if state.started else ""
+        message = services.read(state.started.message) if state.started else ""
     return [f"## Flow Context\n\n{message}"] if message else []
 
 
@@ -331,18 +333,18 @@ def _item(inside: IterationOwner, template: Template) -> list[str]:
     place: IterationOwner | None = inside
     # a counted loop inside does not hide it
     while place is not None and place.parent.items.values is None:
-        place = pass_in_scope(place.parent.owner)
+        place = iteration_in_scope(place.parent.owner)
     if place is None or place.parent.items.values is None:
         return []
     value = json.dumps(place.parent.items.values[place.number], ensure_ascii=False)
     return [f"## forEach Item (index: {place.number})\n{value}"]
 
 
-def _criteria(state: State, inside: IterationOwner, senses: KernelServices) -> list[str]:
-    return criteria_sections(state, inside, senses) if inside.parent.action.criteria else []
+def _criteria(state: State, inside: IterationOwner, services: KernelServices) -> list[str]:
+    return criteria_sections(state, inside, services) if inside.parent.action.criteria else []
 
 
-def _memory(inside: IterationOwner, senses: KernelServices) -> list[str]:
+def _memory(inside: IterationOwner, services: KernelServices) -> list[str]:
     repeat = inside.parent
     if repeat.finished == 0 or repeat.action.each is not None:
         return _number(inside)
@@ -352,10 +354,10 @@ def _memory(inside: IterationOwner, senses: KernelServices) -> list[str]:
             sections.append(progress_log(repeat, log.total))
             sections.append(_retry_note(inside))
         case PreviousOutput(by_step=True):
-            sections += iteration_before(inside, senses)
+            sections += iteration_before(inside, services)
             sections += _number(inside)
         case PreviousOutput():
-            sections.append(_previous_output(repeat, senses))
+            sections.append(_previous_output(repeat, services))
             sections.append(_retry_note(inside))
         case NoMemory() | SameSession() | ConversationHistory() | StageOutputs():
             pass
@@ -365,7 +367,7 @@ def _memory(inside: IterationOwner, senses: KernelServices) -> list[str]:
         notes = [note for note in repeat.progress.last_checks if _is_reported(note)]
         if repeat.action.memory == PreviousOutput(by_step=True):
             notes = [note for note in notes if note.check not in JUDGES]  # shown as judge feedback
-        sections += [_check_note(note, senses) for note in notes]
+        sections += [_check_note(note, services) for note in notes]
     return sections
 
 
@@ -385,8 +387,8 @@ def _retry_note(inside: IterationOwner) -> str:
     )
 
 
-def _previous_output(repeat: RepeatBody, senses: KernelServices) -> str:
-    text = senses.read(repeat.progress.last.output) if repeat.progress.last else ""
+def _previous_output(repeat: RepeatBody, services: KernelServices) -> str:
+    text = services.read(repeat.progress.last.output) if repeat.progress.last else ""
     return f"## Output of iteration {repeat.finished}\n\n{clip(text, OUTPUT_CHARS)}"
 
 
@@ -394,9 +396,9 @@ def _is_reported(note: CheckNote) -> bool:
     return note.verdict != "pass" and note.check != "person" and bool(note.evidence)
 
 
-def _check_note(note: CheckNote, senses: KernelServices) -> str:
+def _check_note(note: CheckNote, services: KernelServices) -> str:
     shown_text = {"fail": "not passed", "timed_out": "timed out", "error": "could not run"}
-    text = clip(senses.read(note.evidence), EVIDENCE_CHARS).strip()
+    text = clip(services.read(note.evidence), EVIDENCE_CHARS).strip()
     quoted = "\n".join(f"    {line}" for line in text.splitlines())
     return f"## Check: {note.check} ({shown_text.get(note.verdict, note.verdict)})\n\n{quoted}"
 
@@ -426,16 +428,16 @@ Without tools of your own, answer with one JSON object: \
 {"tools": [{"name": "narrate", "args": {"text": "…"}}]}. Any other answer is narrated."""
 
 
-def compose_coordinator(state: State, senses: KernelServices) -> CallPrompt:
+def compose_coordinator(state: State, services: KernelServices) -> CallPrompt:
     """The prompt of the coordinator for the call that is due."""
     coordinator = state.plan.coordinator
     assert coordinator is not None
     sections = [
-        fill(state, state.root, coordinator.prompt, senses) or TASK,
+        fill(state, state.root, coordinator.prompt, services) or TASK,
         f"## Run\n\n{state.plan.name}",
         TOOLS,
         _steps(state),
-        _events(state, senses),
+        _events(state, services),
     ]
     return CallPrompt(text="\n\n".join(sections), session=state.mail.coordinator.session)
 
@@ -452,32 +454,32 @@ def _all_ended(body: StepsBody) -> bool:
     return len(body.results) == len(body.index.action.steps)
 
 
-def _events(state: State, senses: KernelServices) -> str:
-    lines = [_event(notice, senses) for notice in state.mail.coordinator.shown]
+def _events(state: State, services: KernelServices) -> str:
+    lines = [_event(notice, services) for notice in state.mail.coordinator.shown]
     return "## Since your last call\n\n" + "\n".join(lines)
 
 
-def _event(notice: CoordinatorNotice, senses: KernelServices) -> str:
+def _event(notice: CoordinatorNotice, services: KernelServices) -> str:
     if notice.message is not None:
-        text = clip_end(senses.read(notice.message.text), MESSAGE_BYTES)
+        text = clip_end(services.read(notice.message.text), MESSAGE_BYTES)
         what = "reply" if notice.message.intent == "reply" else "message"
         return f"- {what} from={notice.message.sender}: {text}"
     step = f" step={notice.step}" if notice.step else ""
     words = f" {notice.words}" if notice.words else ""
-    shown_text = clip_end(senses.read(notice.text), OUTPUT_BYTES).strip() if notice.text else ""
+    shown_text = clip_end(services.read(notice.text), OUTPUT_BYTES).strip() if notice.text else ""
     return f"- {notice.kind}{step}{words}{f': {shown_text}' if shown_text else ''}"
 
 
-def compose_reply(state: State, key: str, effect: str, senses: KernelServices) -> CallPrompt:
+def compose_reply(state: State, key: str, effect: str, services: KernelServices) -> CallPrompt:
     """The prompt of a step that has ended and has messages: its task, its answer, the messages."""
     where = locate(state, key)
     assert isinstance(where, EndedStep)
     assert where.step is not None
     assert where.result is not None
     sections = [
-        request_text(state, state.root, _call(where.step.action).prompt, senses),
-        f"## Your answer\n\n{clip_end(senses.read(where.result.output), MESSAGE_BYTES)}",
-        *render_messages(state.mail.delivered.get(effect, ()), senses),
+        request_text(state, state.root, _call(where.step.action).prompt, services),
+        f"## Your answer\n\n{clip_end(services.read(where.result.output), MESSAGE_BYTES)}",
+        *render_messages(state.mail.delivered.get(effect, ()), services),
         "## Now\n\nYour answer above is recorded. Answer these messages; your reply goes to "
         "their senders.",
     ]

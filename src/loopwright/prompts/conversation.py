@@ -133,20 +133,20 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def converse(
-    state: State, owner: IterationOwner, agent: Agent, senses: KernelServices
+    state: State, owner: IterationOwner, agent: Agent, services: KernelServices
 ) -> Conversation:
     """The conversation for a turn that is due."""
     body, repeat = owner.body, owner.parent
     assert isinstance(body, CycleBody)
-    seed, files = _beginning(state, owner, agent, senses)
-    before, since = _rendered_so_far(repeat, senses)
+    seed, files = _beginning(state, owner, agent, services)
+    before, since = _rendered_so_far(repeat, services)
     messages = [*before, *seed.messages, *since]
     forced = body.failure is not None and body.failure.error.type == "bad_result"
     system = seed.system
     if repeat.action.criteria:
-        failed = failed_checks(state, owner, senses, of_turn=True)
+        failed = failed_checks(state, owner, services, of_turn=True)
         messages += [UserMessage(text=text) for text in failed]
-        system = "\n\n".join(one for one in (system, *done_when(state, owner, senses)) if one)
+        system = "\n\n".join(one for one in (system, *done_when(state, owner, services)) if one)
     if forced:
         messages.append(UserMessage(text=HAND_IN))
     return Conversation(
@@ -166,15 +166,15 @@ def _kept_task(repeat: RepeatBody, seed: ConversationSeed) -> str:
 
 
 def _beginning(
-    state: State, owner: IterationOwner, agent: Agent, senses: KernelServices
+    state: State, owner: IterationOwner, agent: Agent, services: KernelServices
 ) -> tuple[ConversationSeed, tuple[str, ...]]:
     """The task: for a call of an agent everything that any agent would be shown at this place."""
     body, call = owner.body, owner.parent.call
     assert isinstance(body, CycleBody)
     if call is None:
-        task = request_text(state, owner, body.action.prompt, senses)
+        task = request_text(state, owner, body.action.prompt, services)
         return seed_conversation(task, agent.system), ()
-    shown = compose_call(state, owner.parent.owner, call, senses)
+    shown = compose_call(state, owner.parent.owner, call, services)
     return ConversationSeed(agent.system, (UserMessage(text=shown.text),)), shown.files
 
 
@@ -193,7 +193,7 @@ it each time would make the cost of a long conversation quadratic.
 
 
 def _rendered_so_far(
-    repeat: RepeatBody, senses: KernelServices
+    repeat: RepeatBody, services: KernelServices
 ) -> tuple[Sequence[AnyMessage], Sequence[AnyMessage]]:
     """The conversation before the task was given, and since."""
     history, rendered = repeat.talk.history, _RENDERED.get(repeat)
@@ -206,7 +206,7 @@ def _rendered_so_far(
     for entry in history[len(rendered.entries) :]:
         rendered.starts.append(len(rendered.messages))
         rendered.messages += _messages(
-            entry, senses, earlier=len(rendered.entries) < repeat.talk.carried
+            entry, services, earlier=len(rendered.entries) < repeat.talk.carried
         )
         rendered.entries.append(entry)
     if not repeat.talk.carried:
@@ -223,18 +223,18 @@ def _rendered_so_far(
 
 
 def _messages(
-    entry: HistoryEntry, senses: KernelServices, *, earlier: bool
+    entry: HistoryEntry, services: KernelServices, *, earlier: bool
 ) -> Iterator[AnyMessage]:
     """A rendered entry. An entry of an earlier conversation includes its task."""
     match entry.kind:
         case "user":
-            text = senses.read(entry.text)
+            text = services.read(entry.text)
             words = render_sender(entry.by, text, told=entry.told) if entry.by else text
             yield UserMessage(text=words)
         case "summary":
-            yield UserMessage(text=f"{BEFORE}\n\n{senses.read(entry.text)}")
+            yield UserMessage(text=f"{BEFORE}\n\n{services.read(entry.text)}")
         case "model":
-            turn = decode_turn(senses.read(entry.text))
+            turn = decode_turn(services.read(entry.text))
             if turn.task and earlier:
                 yield UserMessage(text=turn.task)
             yield turn.message
@@ -244,7 +244,7 @@ def _messages(
                     ToolResult(
                         id=content.id,
                         tool=content.tool,
-                        text=senses.read(content.text),
+                        text=services.read(content.text),
                         error=content.error,
                     )
                     for content in entry.answers
@@ -252,13 +252,13 @@ def _messages(
             )
 
 
-def summarise(owner: IterationOwner, senses: KernelServices) -> Conversation:
+def summarise(owner: IterationOwner, services: KernelServices) -> Conversation:
     """The request for a summary of the part that is about to be removed."""
     repeat = owner.parent
     rendered = "\n\n".join(
         _render(message)
         for number, entry in enumerate(middle_of(repeat.talk.history))
-        for message in _messages(entry, senses, earlier=number < repeat.talk.carried)
+        for message in _messages(entry, services, earlier=number < repeat.talk.carried)
     )
     return Conversation(system=SUMMARY_SYSTEM, messages=(UserMessage(text=rendered),))
 

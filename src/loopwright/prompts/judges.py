@@ -48,24 +48,24 @@ _WORDS = (
 
 
 def compose_judge(
-    state: State, owner: IterationOwner, leaf: Judge | Goal, senses: KernelServices
+    state: State, owner: IterationOwner, leaf: Judge | Goal, services: KernelServices
 ) -> CallPrompt:
     """The prompt of the judge of an iteration."""
     schema = (leaf.schema if isinstance(leaf, Judge) else None) or VERDICT
     sections = [
-        fill(state, owner, leaf.prompt, senses)
+        fill(state, owner, leaf.prompt, services)
         or "Judge whether the task below is done. Look at the work, not at what is claimed.",
-        f"## Task\n\n{request_text(state, owner, (), senses)}",
+        f"## Task\n\n{request_text(state, owner, (), services)}",
         f"## Iteration {owner.iteration}",
-        *_work(owner, senses),
-        *_before(owner, senses),
+        *_work(owner, services),
+        *_before(owner, services),
         _form(schema, forced=owner.checks.tries > 1),
         *(_WORDS if isinstance(leaf, Goal) else ()),
     ]
     return CallPrompt(text="\n\n".join(sections), schema=schema)
 
 
-def _work(owner: IterationOwner, senses: KernelServices) -> list[str]:
+def _work(owner: IterationOwner, services: KernelServices) -> list[str]:
     body = owner.body
     if isinstance(body, StepsBody):
         order = [step.id for step in body.index.action.steps if step.id in body.results]
@@ -78,16 +78,16 @@ def _work(owner: IterationOwner, senses: KernelServices) -> list[str]:
         texts = []
     parts: list[str] = []
     for name, output, result in texts:
-        parts.append(f"### {name}\n\n{clip(senses.read(output), OUTPUT_CHARS)}")
+        parts.append(f"### {name}\n\n{clip(services.read(output), OUTPUT_CHARS)}")
         if result is not None:
-            parts.append(f"#### Result of {name}\n\n{clip(senses.read(result), OUTPUT_CHARS)}")
+            parts.append(f"#### Result of {name}\n\n{clip(services.read(result), OUTPUT_CHARS)}")
     return parts
 
 
-def _before(owner: IterationOwner, senses: KernelServices) -> list[str]:
+def _before(owner: IterationOwner, services: KernelServices) -> list[str]:
     words = [note for note in owner.parent.progress.last_checks if note.check in ("judge", "goal")]
     return [
-        f"## Judge Feedback (Iteration {owner.iteration - 1})\n\n{senses.read(note.evidence)}"
+        f"## Judge Feedback (Iteration {owner.iteration - 1})\n\n{services.read(note.evidence)}"
         for note in words
         if note.evidence
     ]

@@ -82,17 +82,17 @@ _SILENT = (NoCalls, Signal, Regex, Contains)
 """Checks of a turn of a chat model that fail in every turn but the last."""
 
 
-def criteria_sections(state: State, inside: IterationOwner, senses: KernelServices) -> list[str]:
+def criteria_sections(state: State, inside: IterationOwner, services: KernelServices) -> list[str]:
     """Which checks failed last time, then when the work is done."""
-    return [*failed_checks(state, inside, senses), *done_when(state, inside, senses)]
+    return [*failed_checks(state, inside, services), *done_when(state, inside, services)]
 
 
-def done_when(state: State, inside: IterationOwner, senses: KernelServices) -> list[str]:
+def done_when(state: State, inside: IterationOwner, services: KernelServices) -> list[str]:
     """Every check of the loop in words, and the protected files; nothing if only the number of
     iterations ends the loop and no file is protected.
     """
     loop = inside.parent.action
-    wording = _Wording(state, inside, senses)
+    wording = _Wording(state, inside, services)
     lines = list(_lines(loop.until, wording))
     if loop.gate is not None:
         person = "a person reviews the iteration and approves it"
@@ -119,8 +119,8 @@ class _Wording:
     for it.
     """
 
-    def __init__(self, state: State, inside: IterationOwner, senses: KernelServices) -> None:
-        self._state, self._inside, self._senses = state, inside, senses
+    def __init__(self, state: State, inside: IterationOwner, services: KernelServices) -> None:
+        self._state, self._inside, self._senses = state, inside, services
         single = isinstance(inside.body, SINGLE) or isinstance(inside.parent.action.body, CallAgent)
         self.reply = "your reply" if single else "the last reply of the iteration"
 
@@ -263,7 +263,7 @@ def _expression_words(text: str) -> str:
 
 
 def failed_checks(
-    state: State, inside: IterationOwner, senses: KernelServices, *, of_turn: bool = False
+    state: State, inside: IterationOwner, services: KernelServices, *, of_turn: bool = False
 ) -> list[str]:
     """Every check that did not pass last time, with the end of its output. A person's text is shown
     as feedback instead. `of_turn`: without checks that fail in every turn but the last.
@@ -276,8 +276,8 @@ def failed_checks(
         return []
     when = f"after iteration {repeat.finished}" if repeat.finished else "before iteration 1"
     room = min(EVIDENCE_CHARS, ALL_EVIDENCE_CHARS // len(notes))
-    wording = _Wording(state, inside, senses)
-    parts = [_failure(note, _leaf_of(note, repeat), wording, senses, room) for note in notes]
+    wording = _Wording(state, inside, services)
+    parts = [_failure(note, _leaf_of(note, repeat), wording, services, room) for note in notes]
     return ["\n".join([f"## Checks that failed {when}", "", *parts]).rstrip()]
 
 
@@ -299,9 +299,9 @@ def _leaf_of(note: CheckNote, repeat: RepeatBody) -> Leaf | None:
 
 
 def _failure(
-    note: CheckNote, leaf: Leaf | None, wording: _Wording, senses: KernelServices, room: int
+    note: CheckNote, leaf: Leaf | None, wording: _Wording, services: KernelServices, room: int
 ) -> str:
-    text = _tail(senses.read(note.evidence).strip(), room)
+    text = _tail(services.read(note.evidence).strip(), room)
     finding = _what_happened(note, leaf, wording)
     if text:
         return f"- {finding}:\n\n{_quoted(text)}\n"
@@ -363,7 +363,7 @@ does not go with an approval."""
 
 
 def stage_sections(
-    state: State, owner: Owner, inside: IterationOwner, action: CallAgent, senses: KernelServices
+    state: State, owner: Owner, inside: IterationOwner, action: CallAgent, services: KernelServices
 ) -> list[str]:
     """Everything that an agent is shown for its turn in a loop of stages."""
     repeat = inside.parent
@@ -371,14 +371,14 @@ def stage_sections(
     assert isinstance(memory, StageOutputs)
     return [
         f"# Loop: {state.plan.name}",
-        _section("Goal", request_text(state, owner, (), senses)),
+        _section("Goal", request_text(state, owner, (), services)),
         _section(f"Iteration {_number(inside)}", _place(state, owner, inside, action)),
-        *_stages_before(state, owner, inside, memory, senses),
-        *_earlier(state, repeat, memory, senses),
-        *_criteria(state, owner, repeat, senses),
+        *_stages_before(state, owner, inside, memory, services),
+        *_earlier(state, repeat, memory, services),
+        *_criteria(state, owner, repeat, services),
         *_parameters(state),
         *_note(owner, repeat),
-        _section("Your Task", _task(state, owner, inside, action, senses)),
+        _section("Your Task", _task(state, owner, inside, action, services)),
     ]
 
 
@@ -406,7 +406,11 @@ def _place(state: State, owner: Owner, inside: IterationOwner, action: CallAgent
 
 
 def _stages_before(
-    state: State, owner: Owner, inside: IterationOwner, memory: StageOutputs, senses: KernelServices
+    state: State,
+    owner: Owner,
+    inside: IterationOwner,
+    memory: StageOutputs,
+    services: KernelServices,
 ) -> list[str]:
     body = inside.body
     if not isinstance(body, StepsBody) or not body.results:
@@ -418,7 +422,7 @@ def _stages_before(
         if found is None:
             continue
         who = _role(state, step.action.agent) if isinstance(step.action, CallAgent) else step.id
-        text = senses.read(found.output) or "(no output)"
+        text = services.read(found.output) or "(no output)"
         handle = _handle(state, child_path(inside.inside, step.id))
         parts.append(f"### Stage {number}: {who}\n\n{clip_with(text, room, handle)}")
     return parts
@@ -429,7 +433,7 @@ def _handle(state: State, path: str) -> str:
 
 
 def _earlier(
-    state: State, repeat: RepeatBody, memory: StageOutputs, senses: KernelServices
+    state: State, repeat: RepeatBody, memory: StageOutputs, services: KernelServices
 ) -> list[str]:
     """One line for each earlier iteration, and the unchanged text of the last review."""
     if not repeat.memory.learnings:
@@ -439,11 +443,11 @@ def _earlier(
     lines = [f"- Iteration {n}: {text}" for n, text in enumerate(shown, start=first + 1)]
     head = [f"- ({first} more before these)"] if first else []
     parts = ["\n".join(["## Previous Iteration Outcomes", "", *head, *lines])]
-    return [*parts, *_last_words(state, repeat, memory, senses)]
+    return [*parts, *_last_words(state, repeat, memory, services)]
 
 
 def _last_words(
-    state: State, repeat: RepeatBody, memory: StageOutputs, senses: KernelServices
+    state: State, repeat: RepeatBody, memory: StageOutputs, services: KernelServices
 ) -> list[str]:
     """The full text of the reviewer or the evaluator of the previous iteration."""
     reviewed = next((one for one in leaves(repeat.action.until) if isinstance(one, Approval)), None)
@@ -452,18 +456,20 @@ def _last_words(
         found = repeat.progress.last_steps.get(reviewed.stage, found)
     if reviewed is not None and found is not None:
         path = f"{repeat.owner.inside}.{repeat.finished - 1}"
-        text = clip_with(senses.read(found.output), memory.chars, _handle(state, path))
+        text = clip_with(services.read(found.output), memory.chars, _handle(state, path))
         return [f"### Review of iteration {repeat.finished}\n\n{text}"] if text else []
     texts = [note for note in repeat.progress.last_checks if note.check == "goal" and note.evidence]
     return [
         f"### Answer of the evaluator after iteration {repeat.finished}\n\n"
-        + clip_with(senses.read(note.evidence), memory.chars, "")
+        + clip_with(services.read(note.evidence), memory.chars, "")
         for note in texts
     ]
 
 
-def _criteria(state: State, owner: Owner, repeat: RepeatBody, senses: KernelServices) -> list[str]:
-    texts = [fill(state, owner, _wanted(leaf), senses) for leaf in leaves(repeat.action.until)]
+def _criteria(
+    state: State, owner: Owner, repeat: RepeatBody, services: KernelServices
+) -> list[str]:
+    texts = [fill(state, owner, _wanted(leaf), services) for leaf in leaves(repeat.action.until)]
     said = "\n\n".join(text for text in texts if text)
     return [_section("Acceptance Criteria", said)] if said else []
 
@@ -495,9 +501,9 @@ def _note(owner: Owner, repeat: RepeatBody) -> list[str]:
 
 
 def _task(
-    state: State, owner: Owner, inside: IterationOwner, action: CallAgent, senses: KernelServices
+    state: State, owner: Owner, inside: IterationOwner, action: CallAgent, services: KernelServices
 ) -> str:
-    prompt = fill(state, owner, action.prompt, senses)
+    prompt = fill(state, owner, action.prompt, services)
     if isinstance(owner, StepOwner) and owner.step.needs_artifact:
         prompt = f"{prompt}\n\n{ARTIFACT}" if prompt else ARTIFACT
     if not _reviews(owner, inside):
@@ -549,10 +555,10 @@ def clip_end(text: str, size: int) -> str:
 MESSAGE_BYTES = 16 * 1_024
 
 
-def render_messages(messages: Iterable[QueuedMessage], senses: KernelServices) -> list[str]:
+def render_messages(messages: Iterable[QueuedMessage], services: KernelServices) -> list[str]:
     """A section with messages, each with its sender; empty if there are none."""
     turns = [
-        render_sender(message.sender, senses.read(message.text), told=message.intent == "tell")
+        render_sender(message.sender, services.read(message.text), told=message.intent == "tell")
         for message in messages
     ]
     return ["## Messages\n\n" + "\n\n".join(turns)] if turns else []

@@ -42,7 +42,7 @@ from loopwright.kernel.references import hidden_word
 from loopwright.kernel.reopened_runs import at_cap
 from loopwright.kernel.signal import without_signal
 from loopwright.kernel.snapshots import has_unrecorded
-from loopwright.kernel.state import ANY_AGENT, State, enclosing_pass, passes_made
+from loopwright.kernel.state import ANY_AGENT, State, enclosing_iteration, iterations_made
 from loopwright.kernel.state import PERSON as ANY_PERSON
 from loopwright.model.actions import Repeat
 from loopwright.model.checks import (
@@ -500,7 +500,7 @@ def _ended(ended: Result, read: ReadText) -> StepSummary:
 
 
 def _passes(owner: StepOwner | None) -> int:
-    return passes_made(owner.body) if owner is not None else 0
+    return iterations_made(owner.body) if owner is not None else 0
 
 
 def _active_output(owner: StepOwner | None, read: ReadText) -> str:
@@ -515,7 +515,7 @@ def _active_output(owner: StepOwner | None, read: ReadText) -> str:
 
 def seen_text(owner: Owner, text: str) -> str:
     """The part of an output that people see: texts for its loop alone are removed."""
-    inside = enclosing_pass(owner)
+    inside = enclosing_iteration(owner)
     word = hidden_word(inside) if inside is not None else None
     return text if word is None else without_signal(text, word)
 

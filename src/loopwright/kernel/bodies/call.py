@@ -66,15 +66,15 @@ NO_ANSWER = Failure("empty_answer", "the agent answered with nothing at all")
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def outcome(state: State, body: LeafBody, senses: KernelServices) -> Result | None:
+def outcome(state: State, body: LeafBody, services: KernelServices) -> Result | None:
     """How a call has ended, or None."""
     if body.answer is not None:
-        return _answered(body.action, body.answer, senses)
+        return _answered(body.action, body.answer, services)
     if body.pending is not None:
         return None
     if type(body.action) is CallAgent and body.failure is None:
         return _budget_outcome(state, body) if state.plan_index.has_budget else None
-    return _ended(state, body) or _unable(state, body, senses)
+    return _ended(state, body) or _unable(state, body, services)
 
 
 def _ended(state: State, body: LeafBody) -> Result | None:
@@ -93,26 +93,26 @@ def _ended(state: State, body: LeafBody) -> Result | None:
     return _budget_outcome(state, body)
 
 
-def _answered(action: Action, answer: EffectDone, senses: KernelServices) -> Result:
+def _answered(action: Action, answer: EffectDone, services: KernelServices) -> Result:
     if says_nothing(action, answer):
         return Result("failed", "error", error=NO_ANSWER)
     if type(action) is RunScript and action.schema is not None:
-        return _checked(action.schema, answer.output, senses)
+        return _checked(action.schema, answer.output, services)
     output = answer.output
     if type(action) is Wait and action.output is not None:
         output = action.output
     return Result("completed", "done", output=output, result=answer.result)
 
 
-def _checked(schema: dict[str, JsonValue], output: Text | None, senses: KernelServices) -> Result:
+def _checked(schema: dict[str, JsonValue], output: Text | None, services: KernelServices) -> Result:
     """How a script ended whose output must be JSON of a certain form."""
-    said = senses.read(output).strip() if output is not None else ""
+    said = services.read(output).strip() if output is not None else ""
     try:
         value: JsonValue = msgspec.json.decode(said)
     except (msgspec.DecodeError, RecursionError):
         problem: str | None = "it is not JSON"
     else:
-        problem = senses.schema_problem(schema, value)
+        problem = services.schema_problem(schema, value)
     if problem is None:
         return Result("completed", "done", output=output, result=output)
     detail = f"what the script printed does not fit its schema: {problem}"[:_DETAIL_CHARS]
@@ -225,13 +225,13 @@ def chosen(choices: tuple[str, ...], decision: str, text: str) -> dict[str, str]
     return {"decision": known, "text": text.strip()}
 
 
-def _unable(state: State, body: LeafBody, senses: KernelServices) -> Result | None:
+def _unable(state: State, body: LeafBody, services: KernelServices) -> Result | None:
     """What cannot begin has failed: a question that cannot be put would never be answered."""
     if type(body.action) is FailStep:
         return Result("failed", "error", error=Failure("bad_input", body.action.reason))
     if type(body.action) is not AskPerson or body.gate is not None:
         return None
-    why = missing_value(state, body.owner, body.action.message, senses)
+    why = missing_value(state, body.owner, body.action.message, services)
     if why is None:
         return None
     error = Failure("bad_input", f"the question cannot be put: {why}")
@@ -250,14 +250,14 @@ def output_of(body: LeafBody) -> tuple[Text | None, Text | None]:
     return None, None
 
 
-def next_events(state: State, body: LeafBody, senses: KernelServices) -> list[AnyEvent]:
+def next_events(state: State, body: LeafBody, services: KernelServices) -> list[AnyEvent]:
     """What a call requests next; nothing while it waits."""
     if body.pending is not None:
         return []
     if type(body.action) is AskPerson:
-        return _proceed_gate(state, body, body.action, senses)
+        return _proceed_gate(state, body, body.action, services)
     if type(body.action) is StopRun:
-        reason = fill(state, body.owner, body.action.reason, senses) or "stopped"
+        reason = fill(state, body.owner, body.action.reason, services) or "stopped"
         return [] if state.control.cancel else [CancelRequested(at=state.now, reason=reason)]
     if body.failure is not None and body.backoff < body.attempt:
         return [request_backoff(state, body)]
@@ -265,12 +265,12 @@ def next_events(state: State, body: LeafBody, senses: KernelServices) -> list[An
 
 
 def _proceed_gate(
-    state: State, body: LeafBody, action: AskPerson, senses: KernelServices
+    state: State, body: LeafBody, action: AskPerson, services: KernelServices
 ) -> list[AnyEvent]:
     """Ask; after a rejection that is to be worked on, let the agent work and ask again."""
     if body.gate is None:
         gate = LoopGate(message=action.message, answers=action.answers)
-        return [open_gate(state, body.owner, "step", gate, senses)]
+        return [open_gate(state, body.owner, "step", gate, services)]
     if body.gate.decision != "reject" or "reject" in action.choices:
         return []
     if action.on_reject is not None and is_worked_on(body, action):

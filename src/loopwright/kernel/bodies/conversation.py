@@ -187,12 +187,12 @@ def _overflows(failure: EffectFailed) -> bool:
 # -- what is next ----------------------------------------------------------------------------------
 
 
-def next_events(state: State, body: CycleBody, senses: KernelServices) -> list[AnyEvent]:
+def next_events(state: State, body: CycleBody, services: KernelServices) -> list[AnyEvent]:
     """The next events of a cycle; none while it waits."""
     if body.turn is not None:
-        return _calls_left(state, body, senses)
+        return _calls_left(state, body, services)
     if body.answer is not None:
-        return _take_turn(state, body, body.answer, senses)
+        return _take_turn(state, body, body.answer, services)
     if body.pending is not None:
         return []
     if body.failure is not None and not _overflows(body.failure) and body.backoff < body.attempt:
@@ -209,11 +209,11 @@ def next_events(state: State, body: CycleBody, senses: KernelServices) -> list[A
 
 
 def _take_turn(
-    state: State, body: CycleBody, answer: EffectDone, senses: KernelServices
+    state: State, body: CycleBody, answer: EffectDone, services: KernelServices
 ) -> list[AnyEvent]:
     """Note which calls are run, held or turned away, and begin with those that may run."""
-    turn = decode_turn(senses.read(answer.result)) if answer.result is not None else None
-    notes = tuple(_notes(state, body, turn, senses)) if turn is not None else ()
+    turn = decode_turn(services.read(answer.result)) if answer.result is not None else None
+    notes = tuple(_notes(state, body, turn, services)) if turn is not None else ()
     owner = body.owner
     taken = TurnTaken(
         at=state.now,
@@ -227,14 +227,14 @@ def _take_turn(
     events: list[AnyEvent] = [taken]
     for number, note in enumerate(notes, start=1):
         if note.held:
-            events.append(_ask(state, body, number, note, senses))
+            events.append(_ask(state, body, number, note, services))
         elif not note.problem and note.tool != SUBMIT:
             events.append(_run(state, body, number, note, note.arguments))
     return events
 
 
 def _notes(
-    state: State, body: CycleBody, turn: ModelTurn, senses: KernelServices
+    state: State, body: CycleBody, turn: ModelTurn, services: KernelServices
 ) -> list[CallNote]:
     agent = state.plan.agents.get(body.action.agent)
     rules = agent.approvals if agent is not None else {}
@@ -245,7 +245,7 @@ def _notes(
             CallNote(
                 id=call.id,
                 tool=call.tool,
-                arguments=senses.keep(msgspec.json.encode(call.arguments).decode()),
+                arguments=services.keep(msgspec.json.encode(call.arguments).decode()),
                 held="" if free else approval_reason(call, rules),
                 problem=call.problem,
             )
@@ -263,14 +263,14 @@ def _run(
 
 
 def _ask(
-    state: State, body: CycleBody, number: int, note: CallNote, senses: KernelServices
+    state: State, body: CycleBody, number: int, note: CallNote, services: KernelServices
 ) -> GateOpened:
-    shown = senses.read(note.arguments)
+    shown = services.read(note.arguments)
     message = f"Run {note.tool}? ({note.held})"
-    return about_call(state, body.owner, number, message, shown, senses)
+    return about_call(state, body.owner, number, message, shown, services)
 
 
-def _calls_left(state: State, body: CycleBody, senses: KernelServices) -> list[AnyEvent]:
+def _calls_left(state: State, body: CycleBody, services: KernelServices) -> list[AnyEvent]:
     """Calls that a person has let through since, with the arguments that the person wants; in a
     resumed run, also those that were ended from outside, and gates that were closed then.
     """
@@ -283,7 +283,7 @@ def _calls_left(state: State, body: CycleBody, senses: KernelServices) -> list[A
             arguments = body.approved.get(number, note.arguments)
             events.append(_run(state, body, number, note, arguments))
         elif number not in body.gates:
-            events.append(_ask(state, body, number, note, senses))
+            events.append(_ask(state, body, number, note, services))
     return events
 
 
@@ -363,7 +363,9 @@ def _shorten(state: State, body: CycleBody) -> list[AnyEvent]:
 # -- stop rules of a cycle -------------------------------------------------------------------------
 
 
-def inspect_cycle(owner: IterationOwner, leaf: Leaf, senses: KernelServices) -> CheckResult | None:
+def inspect_cycle(
+    owner: IterationOwner, leaf: Leaf, services: KernelServices
+) -> CheckResult | None:
     """What a rule about turns, tools or money says of an iteration; None for every other rule."""
     body = owner.body
     match leaf:
@@ -378,7 +380,7 @@ def inspect_cycle(owner: IterationOwner, leaf: Leaf, senses: KernelServices) -> 
                 "pass" if spent else "fail", f"{used:.4f} of {most:g} USD" if spent else ""
             )
         case ToolResultCheck():
-            found = isinstance(body, CycleBody) and _matching(body, leaf, senses)
+            found = isinstance(body, CycleBody) and _matching(body, leaf, services)
             return CheckResult("pass", found) if found else CheckResult("fail")
         case Cap() | Regex() | Contains() | Signal() | OutputSchema() | CommandCheck():
             return None
@@ -397,14 +399,14 @@ def _is_silent(body: CycleBody) -> bool:
     return not body.turn.calls or body.submitted is not None
 
 
-def _matching(body: CycleBody, rule: ToolResultCheck, senses: KernelServices) -> str:
+def _matching(body: CycleBody, rule: ToolResultCheck, services: KernelServices) -> str:
     for number in sorted(body.answers):
         answer = body.answers[number]
         if not is_rule_for(rule.tool, answer.tool):
             continue
         if rule.exit_code is not None and answer.code != rule.exit_code:
             continue
-        if rule.contains is not None and rule.contains not in senses.read(answer.text):
+        if rule.contains is not None and rule.contains not in services.read(answer.text):
             continue
         return f"{answer.tool} ({answer.id})"
     return ""

@@ -46,9 +46,9 @@ from loopwright.kernel.state import (
     add_pending,
     chain,
     count_call,
-    enclosing_pass,
+    enclosing_iteration,
+    iterations_made,
     limits_of,
-    passes_made,
     places_inside,
     session_key,
 )
@@ -76,7 +76,7 @@ from loopwright.model.record import Text
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def outcome(state: State, body: Body, senses: KernelServices) -> Result | None:
+def outcome(state: State, body: Body, services: KernelServices) -> Result | None:
     """How a body has ended, or None while it is open.
 
     It is a function of the state alone: a crash between two events changes nothing, because what
@@ -84,32 +84,32 @@ def outcome(state: State, body: Body, senses: KernelServices) -> Result | None:
     """
     match body:
         case LeafBody():
-            return call.outcome(state, body, senses)
+            return call.outcome(state, body, services)
         case RepeatBody() if body.action.each is None:
-            return repeat.outcome(state, body, senses)
+            return repeat.outcome(state, body, services)
         case RepeatBody():
-            return each.outcome(state, body, senses)
+            return each.outcome(state, body, services)
         case StepsBody():
-            return steps.outcome(body, senses)
+            return steps.outcome(body, services)
         case CycleBody():
             return conversation.outcome(state, body)
         case _:
             assert_never(body)
 
 
-def next_events(state: State, body: Body, senses: KernelServices) -> list[AnyEvent]:
+def next_events(state: State, body: Body, services: KernelServices) -> list[AnyEvent]:
     """The next events of a body that is open; none while it waits for an answer."""
     match body:
         case LeafBody():
-            return call.next_events(state, body, senses)
+            return call.next_events(state, body, services)
         case RepeatBody() if body.action.each is None:
-            return repeat.next_events(state, body, senses)
+            return repeat.next_events(state, body, services)
         case RepeatBody():
-            return each.next_events(state, body, senses)
+            return each.next_events(state, body, services)
         case StepsBody():
-            return steps.next_events(state, body, senses)
+            return steps.next_events(state, body, services)
         case CycleBody():
-            return conversation.next_events(state, body, senses)
+            return conversation.next_events(state, body, services)
         case _:
             assert_never(body)
 
@@ -253,7 +253,7 @@ def _close_owner(state: State, owner: StepOwner | IterationOwner, why: str) -> l
             iteration=iteration,
             status="cancelled",
             reason=why,
-            iterations=passes_made(owner.body),
+            iterations=iterations_made(owner.body),
             usage=owner.spent.usage,
         )
     return [*inside, ended]
@@ -357,7 +357,7 @@ def _agent_answered(
 
 def _remember(pending: PendingEffect, session: str, used: Usage) -> None:
     """Keep a session, with its usage so far, for the next iteration of the enclosing loop."""
-    inside = enclosing_pass(pending.owner)
+    inside = enclosing_iteration(pending.owner)
     if inside is None:
         return
     key, sessions = session_key(pending.owner, inside, pending.spec), inside.parent.memory.sessions

@@ -23,36 +23,36 @@ MAX_PARALLEL_ITEMS = 100
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | None:
+def outcome(state: State, body: RepeatBody, services: KernelServices) -> Result | None:
     """How a loop over a list has ended, or None."""
     each = body.action.each
     assert each is not None
-    items = items_of(state, body, each, senses)
+    items = items_of(state, body, each, services)
     if isinstance(items, Failure):
         return Result("failed", items.type, error=items)
     if body.deadline_hit:
-        return _each_result(body, items, senses, out_of_time(state.plan))
+        return _each_result(body, items, services, out_of_time(state.plan))
     if body.active:
         return None
     if body.items.spoiled is not None and each.on_item_error == "stop":
-        return _each_result(body, items, senses, body.items.spoiled)
+        return _each_result(body, items, services, body.items.spoiled)
     over = loop_over_budget(state, body)
     spent = Result("exhausted", "budget", error=Failure("budget", over)) if over else None
     if body.finished < len(items):
-        return None if spent is None else _each_result(body, items, senses, spent)
+        return None if spent is None else _each_result(body, items, services, spent)
     failed = body.items.spoiled if each.on_item_error == "fail" else None
     # An item that a budget around the loop has ended is not an item error that may be ignored.
     ended = (one.status for one in body.items.results if one is not None)
     cut_off = spent if "exhausted" in ended else None
-    return _each_result(body, items, senses, failed or cut_off or Result("completed", "items"))
+    return _each_result(body, items, services, failed or cut_off or Result("completed", "items"))
 
 
 def _each_result(
-    body: RepeatBody, items: list[JsonValue], senses: KernelServices, ended: Result
+    body: RepeatBody, items: list[JsonValue], services: KernelServices, ended: Result
 ) -> Result:
     if body.action.output == "list":
-        elements = [_element(body, index, senses) for index in range(len(items))]
-        output = senses.keep(msgspec.json.encode(elements).decode())
+        elements = [_element(body, index, services) for index in range(len(items))]
+        output = services.keep(msgspec.json.encode(elements).decode())
         made = body.finished + len(body.active)
         return msgspec.structs.replace(ended, output=output, result=None, iterations=made)
     rows = []
@@ -60,12 +60,12 @@ def _each_result(
     parts: list[str] = []
     for index, item in enumerate(items):
         done = body.items.results[index] if index < len(body.items.results) else None
-        text = senses.read(done.output) if done else ""
+        text = services.read(done.output) if done else ""
         status = done.status if done else "cancelled"
         name = item_path(body.owner.path, index)
         row = {"id": name, "index": index, "item": item, "status": status, "content": text}
         if done is not None and done.result is not None:
-            row["result"] = msgspec.Raw(senses.read(done.result).encode())
+            row["result"] = msgspec.Raw(services.read(done.result).encode())
         if done is not None and done.error is not None:
             row["error"] = {"type": done.error.type, "detail": done.error.detail}
         rows.append(row)
@@ -73,18 +73,18 @@ def _each_result(
             last = done.output
             parts.append(f"## Item {index}\n\n{text}")
     if body.action.output == "all":
-        last = senses.keep("\n\n".join(parts))
+        last = services.keep("\n\n".join(parts))
     return Result(
         status=ended.status,
         reason=ended.reason,
         output=last,
-        result=senses.keep(msgspec.json.encode({"iterations": rows}).decode()),
+        result=services.keep(msgspec.json.encode({"iterations": rows}).decode()),
         error=ended.error,
         iterations=body.finished + len(body.active),
     )
 
 
-def _element(body: RepeatBody, index: int, senses: KernelServices) -> object:
+def _element(body: RepeatBody, index: int, services: KernelServices) -> object:
     """The value of an item in a list: its result, else its output; for an item that
     did not complete, the reason. A text that is a JSON object or array is decoded.
     """
@@ -95,7 +95,7 @@ def _element(body: RepeatBody, index: int, senses: KernelServices) -> object:
         entry: dict[str, object] = {"error": why or status, "status": status}
         mark = body.action.each.failed_key if body.action.each is not None else ""
         return {mark: True, **entry} if mark else entry
-    text = senses.read(done.output if done.result is None else done.result)
+    text = services.read(done.output if done.result is None else done.result)
     try:
         value: JsonValue = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
@@ -103,11 +103,11 @@ def _element(body: RepeatBody, index: int, senses: KernelServices) -> object:
     return value if isinstance(value, dict | list) or done.result is not None else text
 
 
-def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[AnyEvent]:
+def next_events(state: State, body: RepeatBody, services: KernelServices) -> list[AnyEvent]:
     """The iterations for which there is a slot."""
     each = body.action.each
     assert each is not None
-    items = items_of(state, body, each, senses)
+    items = items_of(state, body, each, services)
     assert isinstance(items, list), "a loop without a list is an outcome"
     events = request_loop_deadline(state, body)
     if state.control.paused or (body.items.spoiled is not None and each.on_item_error == "stop"):

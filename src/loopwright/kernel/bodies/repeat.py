@@ -40,8 +40,8 @@ from loopwright.kernel.state import (
     State,
     cap,
     head,
+    iterations_made,
     opening,
-    passes_made,
     request_effect,
 )
 from loopwright.model.actions import CallAgent, LoopGate
@@ -82,7 +82,7 @@ LEARNINGS_KEPT = 1_000
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | None:
+def outcome(state: State, body: RepeatBody, services: KernelServices) -> Result | None:
     """The stop rules of a loop in their order: the first that holds ends it.
 
     The result of the last iteration counts before any limit, so a loop that is done on its last
@@ -91,26 +91,26 @@ def outcome(state: State, body: RepeatBody, senses: KernelServices) -> Result | 
     last = body.progress.last
     if body.deadline_hit and is_cut_off(body) and (body.active or not _is_settled(body)):
         late = out_of_time(state.plan)
-        return _ended(body, senses, late.status, late.reason, late.error)
+        return _ended(body, services, late.status, late.reason, late.error)
     if body.active or last is None:
         return None
     if body.progress.last_done and body.call is not None:
-        return _call_ended(body, body.call, senses)
+        return _call_ended(body, body.call, services)
     if body.progress.last_done:
-        return _ended(body, senses, "completed", last.reason)
+        return _ended(body, services, "completed", last.reason)
     if last.status != "completed":
-        return _ended(body, senses, last.status, last.reason, last.error)
+        return _ended(body, services, last.status, last.reason, last.error)
     spent = loop_over_budget(state, body) if state.plan_index.has_budget else None
     if body.action.broken_after and body.progress.broken >= body.action.broken_after:
-        return _broken(body, senses, spent)
+        return _broken(body, services, spent)
     if _is_stalled(body):
         detail = f"{body.progress.identical} iterations in a row gave the same result"
-        return _ended(body, senses, "exhausted", "stalled", Failure("stalled", detail))
+        return _ended(body, services, "exhausted", "stalled", Failure("stalled", detail))
     most = cap(body)
     if most is not None and body.finished >= most:
-        return _at_cap(body, senses)
+        return _at_cap(body, services)
     if spent is not None:
-        return _ended(body, senses, "exhausted", "budget", Failure("budget", spent))
+        return _ended(body, services, "exhausted", "budget", Failure("budget", spent))
     return None
 
 
@@ -122,44 +122,44 @@ def _is_settled(body: RepeatBody) -> bool:
     return body.progress.last_done or last.status in ("failed", "exhausted")
 
 
-def _call_ended(body: RepeatBody, call: CallAgent, senses: KernelServices) -> Result:
+def _call_ended(body: RepeatBody, call: CallAgent, services: KernelServices) -> Result:
     """A conversation ended: that is the answer of a call, like any other."""
     assert body.progress.last is not None
     needed = call.on_empty == "fail" and body.progress.last.result is None
-    if needed and not senses.read(body.progress.last.output).strip():
-        return _ended(body, senses, "failed", "error", NO_ANSWER)
-    return _ended(body, senses, "completed", "done")
+    if needed and not services.read(body.progress.last.output).strip():
+        return _ended(body, services, "failed", "error", NO_ANSWER)
+    return _ended(body, services, "completed", "done")
 
 
-def _broken(body: RepeatBody, senses: KernelServices, spent: str | None) -> Result:
+def _broken(body: RepeatBody, services: KernelServices, spent: str | None) -> Result:
     """How a loop ended whose check could not be asked. A judge that was cut off by the budget, or
     was not asked because of it, is not broken.
     """
     if spent is not None:
-        return _ended(body, senses, "exhausted", "budget", Failure("budget", spent))
-    detail = _broken_words(body, senses)
-    return _ended(body, senses, "failed", "check_broken", Failure("check_broken", detail))
+        return _ended(body, services, "exhausted", "budget", Failure("budget", spent))
+    detail = _broken_words(body, services)
+    return _ended(body, services, "failed", "check_broken", Failure("check_broken", detail))
 
 
-def _broken_words(body: RepeatBody, senses: KernelServices) -> str:
+def _broken_words(body: RepeatBody, services: KernelServices) -> str:
     times = "once" if body.progress.broken == 1 else f"{body.progress.broken} times in a row"
     texts = [note.evidence for note in body.progress.last_checks if note.verdict == "error"]
-    return f"the check could not run {times}: {senses.read(texts[-1] if texts else None)}"
+    return f"the check could not run {times}: {services.read(texts[-1] if texts else None)}"
 
 
-def _at_cap(body: RepeatBody, senses: KernelServices) -> Result | None:
+def _at_cap(body: RepeatBody, services: KernelServices) -> Result | None:
     what = "turns" if body.talk.answers_call else "iterations"
     detail = f"{body.finished} of {cap(body)} {what} made and {_unmet(body)}"
     match body.action.at_cap:
         case "complete":
-            return _ended(body, senses, "completed", "max_iterations")
+            return _ended(body, services, "completed", "max_iterations")
         case "fail":
             error = Failure("max_iterations", detail)
-            return _ended(body, senses, "failed", "max_iterations", error)
+            return _ended(body, services, "failed", "max_iterations", error)
         case "exhaust":
-            return _ended(body, senses, "exhausted", "max_iterations")
+            return _ended(body, services, "exhausted", "max_iterations")
         case "ask":
-            return _result_at_cap(body, senses)
+            return _result_at_cap(body, services)
         case never:
             assert_never(never)
 
@@ -186,36 +186,40 @@ def _unmet(body: RepeatBody) -> str:
     return ", ".join(dict.fromkeys(words))
 
 
-def _result_at_cap(body: RepeatBody, senses: KernelServices) -> Result | None:
+def _result_at_cap(body: RepeatBody, services: KernelServices) -> Result | None:
     gate = body.cap_gate
     if gate is None or gate.decision is None:
         return None
     if gate.decision == "approve":
-        return _ended(body, senses, "completed", "approved")
+        return _ended(body, services, "completed", "approved")
     error = Failure("rejected", gate.text or "rejected by a person at the cap")
-    return _ended(body, senses, "failed", "rejected", error)
+    return _ended(body, services, "failed", "rejected", error)
 
 
 def _ended(
-    body: RepeatBody, senses: KernelServices, status: str, reason: str, error: Failure | None = None
+    body: RepeatBody,
+    services: KernelServices,
+    status: str,
+    reason: str,
+    error: Failure | None = None,
 ) -> Result:
     last = body.progress.last
     return msgspec.structs.replace(
         Result("completed", reason),
         status=status,
-        output=_repeat_output(body, senses, met=body.progress.last_done or reason == "approved"),
+        output=_repeat_output(body, services, met=body.progress.last_done or reason == "approved"),
         result=last.result if last else None,
         error=error,
-        iterations=passes_made(body),
+        iterations=iterations_made(body),
     )
 
 
-def _repeat_output(body: RepeatBody, senses: KernelServices, *, met: bool) -> Text | None:
+def _repeat_output(body: RepeatBody, services: KernelServices, *, met: bool) -> Text | None:
     if body.progress.last is None:
         return None
     match body.action.output:
         case "all" if body.memory.outputs:
-            return senses.keep("\n\n".join(_everything(body, senses)))
+            return services.keep("\n\n".join(_everything(body, services)))
         case "learning" if body.memory.learnings and not met:
             return body.memory.learnings[-1]
         case "result":
@@ -224,16 +228,16 @@ def _repeat_output(body: RepeatBody, senses: KernelServices, *, met: bool) -> Te
             return body.progress.last.output
 
 
-def _everything(body: RepeatBody, senses: KernelServices) -> Iterator[str]:
+def _everything(body: RepeatBody, services: KernelServices) -> Iterator[str]:
     """All outputs, iteration by iteration, each part under the name of its author."""
     for number, texts in enumerate(body.memory.outputs, start=1):
         yield f"## Iteration {number}"
         for name, text in texts:
             heading = f"Judge Feedback (Iteration {number})" if name == "judge" else name
-            yield f"### {heading}\n\n{senses.read(text)}" if name else senses.read(text)
+            yield f"### {heading}\n\n{services.read(text)}" if name else services.read(text)
 
 
-def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[AnyEvent]:
+def next_events(state: State, body: RepeatBody, services: KernelServices) -> list[AnyEvent]:
     """The next iteration, or what comes before it: a timer, a pause, a question at the cap."""
     if body.active:
         return []
@@ -243,7 +247,7 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
     events = request_loop_deadline(state, body) if is_timed else []
     most = cap(body)
     if body.finished and most is not None and body.finished >= most:
-        return [*events, *_ask_at_cap(state, body, senses)]
+        return [*events, *_ask_at_cap(state, body, services)]
     if state.control.paused or body.delay is not None:
         return events
     if action.delay_ms and body.finished and body.delayed < body.finished:
@@ -258,12 +262,12 @@ def next_events(state: State, body: RepeatBody, senses: KernelServices) -> list[
     return events
 
 
-def _ask_at_cap(state: State, body: RepeatBody, senses: KernelServices) -> list[AnyEvent]:
+def _ask_at_cap(state: State, body: RepeatBody, services: KernelServices) -> list[AnyEvent]:
     if body.action.at_cap != "ask" or body.cap_gate is not None:
         return []
     output = body.progress.last.output if body.progress.last else None
     gate = LoopGate(answers=("approve", "reject", "continue"))
-    return [open_gate(state, body.owner, "cap", gate, senses, output=output)]
+    return [open_gate(state, body.owner, "cap", gate, services, output=output)]
 
 
 def close(state: State, body: RepeatBody, why: str) -> list[AnyEvent]:

@@ -25,7 +25,7 @@ from loopwright.model.record import Blob, JsonValue
 # -- deciding --------------------------------------------------------------------------------------
 
 
-def outcome(body: StepsBody, senses: KernelServices) -> Result | None:
+def outcome(body: StepsBody, services: KernelServices) -> Result | None:
     """A graph ends with its last step, or at once when a failure aborts it."""
     action = body.index.action
     if body.failed is not None and action.on_failure == "abort":
@@ -35,8 +35,8 @@ def outcome(body: StepsBody, senses: KernelServices) -> Result | None:
     ended = _steps_result(body)
     if action.output != "list":
         return ended
-    outputs = [senses.read(body.results[step.id].output) for step in action.steps]
-    listed = senses.keep(msgspec.json.encode(outputs).decode())
+    outputs = [services.read(body.results[step.id].output) for step in action.steps]
+    listed = services.keep(msgspec.json.encode(outputs).decode())
     return msgspec.structs.replace(ended, output=listed, result=None)
 
 
@@ -129,7 +129,7 @@ def _nothing_completed(ended: Result) -> Result:
     return msgspec.structs.replace(ended, status="failed", reason="nothing_completed", error=error)
 
 
-def next_events(state: State, body: StepsBody, senses: KernelServices) -> list[AnyEvent]:
+def next_events(state: State, body: StepsBody, services: KernelServices) -> list[AnyEvent]:
     """The steps that begin, or that are left out, now."""
     if state.control.paused or not body.ready or is_out_of_time(body):
         return []
@@ -139,18 +139,18 @@ def next_events(state: State, body: StepsBody, senses: KernelServices) -> list[A
         step = body.index.action.steps[number]
         path = child_path(body.owner.inside, step.id)
         if step.id in keeps:
-            events.append(_kept(state, body, path, keeps[step.id], senses))
+            events.append(_kept(state, body, path, keeps[step.id], services))
         elif not _may_start(step, [body.results[need] for need in step.needs]):
             events.append(_skipped(state, body, step, path))
         elif step.when is not None:
-            events.append(_under_condition(state, body, step, path, senses))
+            events.append(_under_condition(state, body, step, path, services))
         else:
             events.append(StepStarted(at=state.now, path=path, iteration=body.owner.iteration))
     return events
 
 
 def _kept(
-    state: State, body: StepsBody, path: str, carried: CarriedResult, senses: KernelServices
+    state: State, body: StepsBody, path: str, carried: CarriedResult, services: KernelServices
 ) -> StepKept:
     """A step that is not run again, since it completed before or a person leaves it out."""
     at, iteration, ended = state.now, body.owner.iteration, carried.ended
@@ -165,17 +165,17 @@ def _kept(
         )
     words = f"SKIPPED by a person: {carried.note}" if carried.note else "SKIPPED by a person"
     return StepKept(
-        at=at, path=path, iteration=iteration, output=senses.keep(words), reason="skipped"
+        at=at, path=path, iteration=iteration, output=services.keep(words), reason="skipped"
     )
 
 
 def _under_condition(
-    state: State, body: StepsBody, step: Step, path: str, senses: KernelServices
+    state: State, body: StepsBody, step: Step, path: str, services: KernelServices
 ) -> AnyEvent:
     """A condition is looked at once, when everything before the step has ended."""
     assert step.when is not None
     at, iteration = state.now, body.owner.iteration
-    condition = evaluate_condition(state, body.owner, step.when, senses)
+    condition = evaluate_condition(state, body.owner, step.when, services)
     if isinstance(condition, ConditionValue):
         if condition.yes:
             return StepStarted(at=at, path=path, iteration=iteration)
@@ -295,18 +295,18 @@ class UndecidedCondition(msgspec.Struct, frozen=True):
 
 
 def evaluate_condition(
-    state: State, owner: Owner, condition: Condition, senses: KernelServices
+    state: State, owner: Owner, condition: Condition, services: KernelServices
 ) -> ConditionValue | UndecidedCondition:
     """Whether a condition holds, seen from a place."""
     match condition:
         case Cel():
-            return _cel(state, owner, condition, senses)
+            return _cel(state, owner, condition, services)
         case Compare():
-            return _compare(state, owner, condition, senses)
+            return _compare(state, owner, condition, services)
         case EveryOf(parts=parts):
-            return _combined(state, owner, parts, senses, decided_by=False)
+            return _combined(state, owner, parts, services, decided_by=False)
         case SomeOf(parts=parts):
-            return _combined(state, owner, parts, senses, decided_by=True)
+            return _combined(state, owner, parts, services, decided_by=True)
         case _:
             assert_never(condition)
 
@@ -315,21 +315,21 @@ def _combined(
     state: State,
     owner: Owner,
     parts: tuple[Condition, ...],
-    senses: KernelServices,
+    services: KernelServices,
     *,
     decided_by: bool,
 ) -> ConditionValue | UndecidedCondition:
     for part in parts:
-        result = evaluate_condition(state, owner, part, senses)
+        result = evaluate_condition(state, owner, part, services)
         if isinstance(result, UndecidedCondition) or result.yes is decided_by:
             return result
     return ConditionValue(not decided_by)
 
 
 def _cel(
-    state: State, owner: Owner, condition: Cel, senses: KernelServices
+    state: State, owner: Owner, condition: Cel, services: KernelServices
 ) -> ConditionValue | UndecidedCondition:
-    result = senses.evaluate(condition.text, scope_at(state, owner, senses), wants="bool")
+    result = services.evaluate(condition.text, scope_at(state, owner, services), wants="bool")
     if result.missing and condition.missing == "false":
         return ConditionValue(yes=False)
     if result.problem:
@@ -338,10 +338,10 @@ def _cel(
 
 
 def _compare(
-    state: State, owner: Owner, condition: Compare, senses: KernelServices
+    state: State, owner: Owner, condition: Compare, services: KernelServices
 ) -> ConditionValue | UndecidedCondition:
-    found = resolve(state, owner, condition.ref, senses)
-    left = senses.read(found) if isinstance(found, Blob) else found
+    found = resolve(state, owner, condition.ref, services)
+    left = services.read(found) if isinstance(found, Blob) else found
     if condition.op in ("==", "!="):
         same = _text(left) == _text(condition.value)
         return ConditionValue(same is (condition.op == "=="))
