@@ -10,38 +10,35 @@ from typing import Any
 
 
 class LazyPattern:
-    """A pattern; the functions are those of `re.Pattern`."""
-
-    __slots__ = ("_compiled", "_flags", "pattern")
+    """A pattern with the functions of `re.Pattern`, which take the place of these at first use."""
 
     def __init__(self, pattern: str, flags: int = 0) -> None:
         self.pattern = pattern
         self._flags = flags
-        self._compiled: re.Pattern[str] | None = None
 
-    @property
-    def compiled(self) -> re.Pattern[str]:
-        if self._compiled is None:
-            self._compiled = re.compile(self.pattern, self._flags)
-        return self._compiled
+    def _compiled(self) -> re.Pattern[str]:
+        compiled = re.compile(self.pattern, self._flags)
+        for name in ("search", "match", "fullmatch", "finditer", "findall", "split", "sub"):
+            setattr(self, name, getattr(compiled, name))
+        return compiled
 
     def search(self, text: str, start: int = 0) -> re.Match[str] | None:
-        return self.compiled.search(text, start)
+        return self._compiled().search(text, start)
 
     def match(self, text: str, start: int = 0) -> re.Match[str] | None:
-        return self.compiled.match(text, start)
+        return self._compiled().match(text, start)
 
     def fullmatch(self, text: str, start: int = 0) -> re.Match[str] | None:
-        return self.compiled.fullmatch(text, start)
+        return self._compiled().fullmatch(text, start)
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        return self.compiled.finditer(text)
+        return self._compiled().finditer(text)
 
     def findall(self, text: str) -> list[Any]:
-        return self.compiled.findall(text)
+        return self._compiled().findall(text)
 
     def split(self, text: str, maxsplit: int = 0) -> list[str]:
-        return self.compiled.split(text, maxsplit)
+        return self._compiled().split(text, maxsplit)
 
     def sub(self, replacement: str | Callable[[re.Match[str]], str], text: str) -> str:
-        return self.compiled.sub(replacement, text)
+        return self._compiled().sub(replacement, text)
