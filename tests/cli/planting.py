@@ -14,7 +14,7 @@ from loopwright.operations.data_directory import open_log
 from loopwright.operations.settings import load_settings
 from loopwright.ports import Append, encode_figures
 from loopwright.ports.headline import figures_of, gate_changes, headline_of
-from loopwright.views.run_responses import details_of
+from loopwright.views.formats import details_of
 from tests.kernel.driving import START, Texts
 
 INLINE = 1_000_000

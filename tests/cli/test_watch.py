@@ -1,22 +1,23 @@
 """`loopwright watch` and `logs -f`: runs that other processes drive, with text as it is written."""
 
+import asyncio
 import json
 import os
 import signal
 import sys
 import threading
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from loopwright.cli.attach import AttachedRun, Interrupts, RunCursor
-from loopwright.cli.run_output import SilentView
-from loopwright.operations.data_directory import open_reader
+from loopwright.client.run_feeds import LocalFeeds
+from loopwright.client.transport import Fed, SeenEvent
+from loopwright.kernel.events import EffectDone
+from loopwright.model.ids import AGENT_CALL
+from loopwright.operations.loop_definition import LoopOptions
+from loopwright.operations.run_start import StartPlace, launch_run, prepare_start, start_request
 from loopwright.operations.settings import load_settings
-from loopwright.operations.wiring import Local
-from loopwright.ports import Delta, NumberedEvent
-from loopwright.views.progress import ProgressLine
+from loopwright.operations.wiring import local
+from loopwright.ports import Delta
 from tests.cli.conftest import Place, until
 from tests.cli.terminal import PATIENCE_S
 from tests.person import ME
@@ -192,23 +193,36 @@ def test_text_is_shown_between_the_events_of_its_call(lw: Place) -> None:
     """Text that arrives together with events comes after the start and before the end of its
     call, whatever was read first.
     """
-    run = lw("loop", "go", "--agent", "command:true", "--max", "1", "--json").json["run"]
-    shown: list[str] = []
 
-    class Recorder(SilentView):
-        def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
-            shown.append(str(type(numbered.event).__struct_config__.tag))
+    async def follow() -> list[str]:
+        settings = load_settings().settings
+        async with local(settings) as here:
+            source = LoopOptions(commands=(), patterns=(), signals=(), judges=(), max=1)
+            request = start_request({"message": "go", "agents": ("command:true",)})
+            start, _ = prepare_start(StartPlace(settings=settings), request, source)
+            run = await launch_run(here.service, start)
+            feed = LocalFeeds(here, settings.home).open(run, 0)
+            await here.driver.rest(run)
+            events = here.service.events(run)
+            [ends] = [
+                one
+                for one in events
+                if isinstance(one.event, EffectDone) and one.event.purpose == AGENT_CALL
+            ]
+            feed._waiting.clear()
+            feed.move(ends.seq - 1)
+            feed.hear(Delta(run=run, effect=ends.event.effect, kind="text", text="hello"))
+            feed.move(len(events))
+            return [_named(one) async for one in feed.follow()]
 
-        def said(self, delta: Delta) -> None:
-            shown.append(delta.text)
-
-    service = open_reader(load_settings().settings)
-    try:
-        here = cast("Local", SimpleNamespace(service=service, log=service.log))
-        one = AttachedRun(here, RunCursor(run, 0), Recorder(), cast("Interrupts", None))
-        one._begun = True
-        one.pull([Delta(run=run, effect="main.0/agent#1", kind="text", text="hello")])
-    finally:
-        service.log.close()
+    shown = asyncio.run(follow())
     start = shown.index("iteration.started")
     assert start < shown.index("hello") == shown.index("effect.done") - 1
+
+
+def _named(one: Fed) -> str:
+    if isinstance(one, Delta):
+        return one.text
+    assert isinstance(one, SeenEvent)
+    assert one.numbered is not None
+    return str(type(one.numbered.event).__struct_config__.tag)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loopwright.client.addresses import (
+from loopwright.client.client import (
     Address,
     CommandClient,
     LocalServer,

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from loopwright.client.addresses import (
+from loopwright.client.client import (
     CommandClient,
     LocalServer,
     RemoteServer,
     has_local_server,
     open_client,
 )
-from loopwright.client.client import FollowOptions
 from loopwright.client.http_connection import LocalSocket
 from loopwright.client.http_transport import HttpTransport, encode_request
 from loopwright.client.in_process import InProcess
+from loopwright.client.transport import FollowOptions
 from loopwright.errors import (
     Conflict,
     LoopwrightError,

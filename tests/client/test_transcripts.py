@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from loopwright.cli.terminal import Terminal
-from loopwright.client.addresses import Address, LocalServer
+from loopwright.client.client import Address, LocalServer
 from loopwright.engine import activity
 from tests.golden.files import FOLDER
 from tests.golden.transcript_runners import in_process

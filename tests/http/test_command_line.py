@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loopwright import __version__
-from loopwright.client.addresses import CommandClient, RemoteServer, open_client
+from loopwright.client.client import CommandClient, RemoteServer, open_client
 from loopwright.client.http_transport import read_refusal
 from loopwright.errors import Unreachable
 from loopwright.kernel.events import GateOpened

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from loopwright.client.addresses import CommandClient, RemoteServer, open_client
+from loopwright.client.client import CommandClient, RemoteServer, open_client
 from loopwright.engine.services import SystemClock
 from loopwright.errors import NotAllowed, Unreachable
 from loopwright.http import server as serving_room

@@ -2,8 +2,10 @@
 JSON and exit code, as long as both look at the same runs.
 """
 
+import asyncio
 import json
 import re
+import signal
 import threading
 from collections.abc import AsyncIterator
 from importlib import import_module
@@ -208,7 +210,8 @@ def test_whoever_leaves_changes_nothing(both: Both, monkeypatch: pytest.MonkeyPa
 
     async def interrupted(*args: Any, **more: Any) -> AsyncIterator[Any]:
         yield await anext(aiter(follow(*args, **more)))
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()
 
     monkeypatch.setattr(HttpTransport, "follow", interrupted)
     file = both.lw.loop(both.server.script("a", "DONE", name="left.yaml"), until={"contains": "D"})

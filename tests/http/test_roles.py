@@ -74,6 +74,7 @@ ROWS = {
     "POST /api/v1/rehearsals": EDITOR,
     "GET /api/v1/runs/{run}": VIEWER,
     "GET /api/v1/runs/{run}/snapshot": VIEWER,
+    "GET /api/v1/runs/{run}/plan": VIEWER,
     "GET /api/v1/runs/{run}/events": VIEWER,
     "GET /api/v1/runs/{run}/metrics": VIEWER,
     "GET /api/v1/runs/{run}/picture": VIEWER,

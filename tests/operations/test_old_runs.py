@@ -17,7 +17,7 @@ from loopwright.operations.run_lists import list_old_runs, listing_of, run_item
 from loopwright.ports import Append, ClosedGate, RunRow, encode_figures
 from loopwright.ports.headline import figures_of, gate_changes, headline_of, usage_rows
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
-from loopwright.views.run_responses import details_of
+from loopwright.views.formats import details_of
 from tests.kernel.driving import Driver, Reply, by_iteration, plan_of
 
 PLAN = plan_of(Repeat(body=CallAgent(agent="worker"), max=5, gate=LoopGate()))

@@ -30,7 +30,7 @@ from loopwright.client.servers import (
 from loopwright.errors import LoopwrightError, NotAllowed, NotFound, NotSignedIn, ServerFailed
 
 if TYPE_CHECKING:
-    from loopwright.client.addresses import CommandClient
+    from loopwright.client.client import CommandClient
     from loopwright.operations.api_types import TokenItem, TokenMade
 
 MOST_DAYS = 3_650
@@ -98,7 +98,7 @@ def _client(
     terminal: Terminal, server: str, *, token: str = "", account: Account | None = None
 ) -> "CommandClient":
     """A client of a server, with a token or signed in with an account."""
-    from loopwright.client.addresses import (  # noqa: PLC0415 - help stays quick
+    from loopwright.client.client import (  # noqa: PLC0415 - help stays quick
         CommandClient,
         RemoteServer,
         open_client,
@@ -312,28 +312,25 @@ def user_role(ctx: click.Context, /, *, name: str, role: str) -> None:
     terminal.done(f"{name} now has the role {role}", {"name": name, "role": role})
 
 
-@click.command("off", cls=Verb, remote=True)
-@click.argument("name", metavar="NAME")
-@click.pass_context
-def user_off(ctx: click.Context, /, *, name: str) -> None:
-    """Disable an account; its sessions and tokens stop working."""
-    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
+def _switch(verb: str, help_text: str, *, active: bool) -> click.Command:
+    """The command that enables or disables an account."""
 
-    terminal = terminal_of(ctx)
-    terminal.call(accounts.change_user, accounts.ChangeUser(name=name, active=False))
-    terminal.done(f"{name} is disabled", {"name": name, "active": False})
+    @click.command(verb, cls=Verb, remote=True, help=help_text)
+    @click.argument("name", metavar="NAME")
+    @click.pass_context
+    def switch(ctx: click.Context, /, *, name: str) -> None:
+        from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
+
+        terminal = terminal_of(ctx)
+        terminal.call(accounts.change_user, accounts.ChangeUser(name=name, active=active))
+        state = "enabled" if active else "disabled"
+        terminal.done(f"{name} is {state}", {"name": name, "active": active})
+
+    return switch
 
 
-@click.command("on", cls=Verb, remote=True)
-@click.argument("name", metavar="NAME")
-@click.pass_context
-def user_on(ctx: click.Context, /, *, name: str) -> None:
-    """Enable a disabled account."""
-    from loopwright.operations.use_cases import accounts  # noqa: PLC0415 - help stays quick
-
-    terminal = terminal_of(ctx)
-    terminal.call(accounts.change_user, accounts.ChangeUser(name=name, active=True))
-    terminal.done(f"{name} is enabled", {"name": name, "active": True})
+user_off = _switch("off", "Disable an account; its sessions and tokens stop working.", active=False)
+user_on = _switch("on", "Enable a disabled account.", active=True)
 
 
 @click.command("rm", cls=Verb, remote=True)

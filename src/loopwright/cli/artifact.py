@@ -14,7 +14,7 @@ from loopwright.cli.verb import Verb, group, terminal_of
 from loopwright.errors import Conflict, LoopwrightError
 
 if TYPE_CHECKING:
-    from loopwright.client.addresses import CommandClient
+    from loopwright.client.client import CommandClient
     from loopwright.operations.api_types import ArtifactItem
 
 SESSION = "ses_"

@@ -1,37 +1,47 @@
-"""Attach to runs: drive them until they finish or need input, and show their progress.
+"""Attach to runs: follow them until they finish or need input, and show their progress.
 
-Ctrl-C and a termination signal leave a run that another process drives, and stop one that is
-driven here.
+A run is followed through the client, wherever it is driven. Ctrl-C and a termination signal leave a
+run that another process drives, and stop one that is driven here.
 """
 
 import asyncio
 import contextlib
+import os
 import shlex
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from loopwright.cli.gate_prompts import answer_here, ask
-from loopwright.cli.run_output import ProgressView, choose_view
-from loopwright.cli.terminal import Terminal, exit_code, put_result, say_final_line, worst_exit_code
-from loopwright.errors import Conflict, LoopwrightError, NotAllowed, StorageError
-from loopwright.kernel.events import EffectDone, EffectFailed
-from loopwright.kernel.state import State
-from loopwright.model.record import JsonValue
-from loopwright.operations.data_directory import lock_holder
-from loopwright.operations.run_lists import driver_pid
-from loopwright.operations.run_tail import open_feed, wait_for_end
-from loopwright.operations.wiring import Local, near
-from loopwright.ports import OPEN_STATUSES, Delta, NumberedEvent
+from loopwright.cli.run_output import (
+    AttachOptions,
+    FailSafeView,
+    JsonLinesView,
+    PlainTextView,
+    PlainView,
+    ProgressView,
+)
+from loopwright.cli.terminal import (
+    EXIT_CODES,
+    Terminal,
+    exit_code,
+    put_result,
+    say_final_line,
+    worst_exit_code,
+)
+from loopwright.client.client import Client
+from loopwright.client.transport import FollowOptions, Keeper, RunFeed
+from loopwright.errors import Conflict, LoopwrightError, StorageError
+from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.ports.headline import status_of
-from loopwright.views.progress import Progress
 from loopwright.views.status_text import answering, resume_hint, resume_note
-from loopwright.views.summary import final_line, summary
+from loopwright.views.summary import final_line
+
+if TYPE_CHECKING:
+    from loopwright.kernel.state import State
+    from loopwright.views.run_responses import RunSummary
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -39,13 +49,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interrupts:
     """Whether this process is to leave, and with which exit code."""
 
-    def __init__(self, pause: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, pause: Callable[[], Awaitable[None]], *, at_once: bool = False) -> None:
         self._pause = pause
         self._now = asyncio.Event()
         self._tasks: set[asyncio.Future[None]] = set()
         self.pausing = False
         self.code: int | None = None
-        self.at_once = False
+        self.at_once = at_once  # the first Ctrl-C exits: nothing is paused
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -66,13 +76,9 @@ class Interrupts:
             task = asyncio.ensure_future(self._pause())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        else:
-            self.leave(128 + number)
-
-    def leave(self, code: int) -> None:
-        """Exit as soon as the running calls have been ended."""
-        self.code = code
-        self._now.set()
+        else:  # exit as soon as the running calls have been ended
+            self.code = 128 + number
+            self._now.set()
 
     async def unless(self, wait: Awaitable[object]) -> bool:
         """Wait for something, or for the order to leave; True when it came first."""
@@ -91,201 +97,75 @@ class Interrupts:
 
 
 TICK_S = 0.25
-SLOW_TICK_S = 2.0  # of many runs at once: events of other processes are seen a little later
+
+Begin = Callable[[Client], Awaitable[Sequence[RunFeed]]]
+"""Starts or resumes runs, and returns their feeds, each from where it is to be shown."""
 
 
-class RunCursor(NamedTuple):
-    """A run to follow, and the number of the last event that is not shown."""
-
-    run: str
-    seen: int
-
-
-Begin = Callable[[Local], Awaitable[Sequence[RunCursor]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachOptions:
-    """How runs are driven and shown."""
-
-    no_wait: bool = False
-    jsonl: bool = False
-    several: bool = False
-    codes: Mapping[str, int] = field(default_factory=dict)  # by status or reason, beside our own
+def feed_options(terminal: Terminal, *, watches: bool = False) -> FollowOptions:
+    """What a feed returns besides events: text, where it is shown."""
+    text = watches or (is_drawn(terminal) and not terminal.quiet)
+    return FollowOptions(text=text, tail=watches, retry=not terminal.options.no_retry)
 
 
 class AttachedRun:
-    """One run, driven here and shown."""
+    """One run, followed and shown."""
 
     def __init__(
-        self,
-        here: Local,
-        taken: RunCursor,
-        view: ProgressView,
-        interrupts: Interrupts,
-        *,
-        tick_s: float = TICK_S,
+        self, client: Client, feed: RunFeed, view: ProgressView, interrupts: Interrupts
     ) -> None:
-        self.run = run = taken.run
+        self.run = feed.run
+        self.feed = feed
         self.view = view
+        self.is_asking = False
+        self.client = client
         self.interrupts = interrupts
-        self._shown_seq = taken.seen
-        self._tick_s = tick_s
-        self._here = here
-        first = here.service.events(run, after=0)[0].event
-        self.progress = Progress(here.service.plan(first), here.service.read_text)
-        self._moved = asyncio.Event()
-        self._begun = False
-        self._troubles = 0
 
-    def begin(self) -> None:
-        """Fold earlier events without showing them, then start the view."""
-        for numbered in self._here.service.events(self.run):
-            if numbered.seq > self._shown_seq:
-                break
-            self.progress.take(numbered)
-        self.view.begin(self.progress)
-        self._begun = True
-        self.pull()
-
-    def pull(self, deltas: Sequence[Delta] = ()) -> None:
-        """Show the new events of the log, from any process; before `begin` nothing is shown.
-
-        `deltas` is text that was read before: it is shown after the events before it, and before
-        the end of the call that wrote it.
-        """
-        if not self._begun:
-            return
-        waiting = list(deltas)
-        for numbered in self._here.service.events(self.run, after=self.progress.seen):
-            if isinstance(numbered.event, EffectDone | EffectFailed):
-                effect = numbered.event.effect
-                self._hear_all(one for one in waiting if one.effect == effect)
-                waiting = [one for one in waiting if one.effect != effect]
-            self.show(numbered)
-        self._hear_all(waiting)
-
-    def show(self, numbered: NumberedEvent) -> None:
-        """Show the next event."""
-        self.view.event(numbered, self.progress.take(numbered))
-        self._moved.set()
-
-    def _hear_all(self, deltas: Iterable[Delta]) -> None:
-        for delta in deltas:
-            self.hear(delta)
-
-    def hear(self, delta: Delta) -> None:
-        self.progress.hear(delta)
-        self.view.said(delta)
-
-    async def ticking(self) -> None:
-        """Report what keeps the run from continuing, and let the view update elapsed times."""
-        while True:
-            await asyncio.sleep(self._tick_s)
-            self._print_trouble()
-            self.view.tick()
-
-    def _print_trouble(self) -> None:
-        problems = self._here.driver.problems
-        for run, problem in problems[self._troubles :]:
-            if run == self.run and not isinstance(problem, Conflict):
-                self.view.note(f"warning: {problem}; it is tried again")
-        self._troubles = len(problems)
+    @property
+    def status(self) -> str:
+        """What it does, as far as its events were shown."""
+        return status_of(self.feed.progress.state)
 
     async def rest(self) -> bool:
-        """Wait until only a person can continue the run; False if the command exits before that."""
-        while True:
-            self._moved.clear()
-            if await self.interrupts.unless(self._here.driver.rest(self.run)):
-                return False
-            self.pull()
-            self._raise_conflict()
-            if status_of(self.progress.state) != "running":
-                return True
-            # Only a timer is pending, or the run is just being taken up again.
-            if await self.interrupts.unless(self._moved_or_tick()):
-                return False
+        """Show what happens until only a person can continue the run; False if the command exits
+        before that.
+        """
+        return not await self.interrupts.unless(self._show())
 
-    async def _moved_or_tick(self) -> None:
-        try:
-            await asyncio.wait_for(self._moved.wait(), self._tick_s)
-        except TimeoutError:
-            return
-
-    def _raise_conflict(self) -> None:
-        for run, problem in self._here.driver.problems:
-            if run == self.run and isinstance(problem, Conflict):
-                raise problem
+    async def _show(self) -> None:
+        async with aclosing(self.feed.follow()) as found:
+            async for one in found:
+                if isinstance(one, str):
+                    self.view.note(one)
+                elif isinstance(one, Delta):
+                    self.view.said(one)
+                else:
+                    self.view.event(one)
 
     async def ask(self, terminal: Terminal) -> bool:
         """Ask the person here about the oldest open gate; False when they would rather leave."""
-        state = self.progress.state
-        gate = self.progress.asked[next(iter(state.gates))]
-        output = self._here.service.read_text(gate.output)
+        from loopwright.cli.gate_prompts import ask_at_gate  # noqa: PLC0415 - only at a gate
 
-        async def show_diff() -> None:
-            from loopwright.cli.workspace_changes import show_gate_diff  # noqa: PLC0415 - only then
+        opened = self.feed.progress.asked[next(iter(self.feed.progress.state.gates))]
+        answers: list[bool] = []
 
-            await show_gate_diff(terminal, self._here.service, self.run, gate)
+        async def ask() -> None:
+            answers.append(await ask_at_gate(terminal, self.client, self.run, opened))
 
-        question = asyncio.ensure_future(ask(terminal, gate, output, show_diff=show_diff))
-        elsewhere = asyncio.ensure_future(self._answered_elsewhere(gate.gate))
-        both = asyncio.wait({question, elsewhere}, return_when=asyncio.FIRST_COMPLETED)
-        try:
-            if await self.interrupts.unless(both):
-                return False
-            if elsewhere.done():
-                terminal.tell("answered in another place")
-                return True
-            reply = question.result()
-        finally:
-            question.cancel()
-            elsewhere.cancel()
-            await asyncio.gather(question, elsewhere, return_exceptions=True)
-        if reply is None:
+        self.is_asking = True
+        if await self.interrupts.unless(ask()):
             return False
-        try:
-            await answer_here(self._here, terminal, gate.gate, reply, gate.digest)
-        except Conflict as conflict:
-            terminal.tell(str(conflict), tone="warn")
-        except NotAllowed as refusal:  # the gate stays open for another person
-            terminal.tell(str(refusal), tone="warn")
-            return False
-        return True
-
-    async def _answered_elsewhere(self, gate: str) -> None:
-        def is_over() -> bool:
-            self.pull()
-            return gate not in self.progress.state.gates
-
-        await wait_for_end(self._here.service, self.run, is_over=is_over)
-
-    def result(self) -> dict[str, JsonValue]:
-        self.pull()
-        shown: dict[str, JsonValue] = msgspec.to_builtins(
-            summary(self.progress.state, self._here.service.read_text)
-        )
-        return shown
+        self.is_asking = False
+        return answers[0]
 
 
-def drive(terminal: Terminal, begin: Begin, options: AttachOptions) -> int:
-    """Drive the run that `begin` returns until it rests; the exit code reports its result."""
-    return asyncio.run(_drive(terminal, begin, options))
+def follow_runs(terminal: Terminal, begin: Begin, options: AttachOptions) -> int:
+    """Follow the runs that `begin` returns until they rest; the exit code reports their results."""
+    return asyncio.run(_follow_runs(terminal, begin, options))
 
 
-async def _drive(terminal: Terminal, begin: Begin, options: AttachOptions) -> int:
+async def _follow_runs(terminal: Terminal, begin: Begin, options: AttachOptions) -> int:
     attended: list[AttachedRun] = []
-
-    async def pause() -> None:
-        for one in attended:
-            one.view.note(
-                "pausing after this iteration (Ctrl-C again exits at once)\n"
-                f"continue it later with:\n  loopwright resume {one.run}"
-            )
-            try:
-                await _pause_here(here, terminal, one.run)
-            except LoopwrightError as error:
-                one.view.note(str(error))
 
     def say(text: str) -> None:
         if attended:
@@ -293,77 +173,93 @@ async def _drive(terminal: Terminal, begin: Begin, options: AttachOptions) -> in
         else:
             terminal.say(text)
 
-    async with near(terminal.settings, say=say, alone=terminal.options.here) as here:
-        interrupts = Interrupts(pause)
+    is_only_shown = options.watches or bool(terminal.server_url)
+    async with terminal.open_client(drives=not options.watches, say=say) as client:
+        interrupts = Interrupts(partial(_pause_all, attended), at_once=is_only_shown)
         with interrupts.listening():
-            elsewhere: list[dict[str, JsonValue]] = []
-            for taken in await begin(here):
-                pid = _driver_elsewhere(here, taken.run)
-                if pid is not None:
-                    terminal.say(f"{taken.run} is running in process {pid}")
-                    terminal.say(f"  loopwright watch {taken.run}   shows it", tone="dim")
-                    state = here.service.state(taken.run)
-                    elsewhere.append(msgspec.to_builtins(summary(state, here.service.read_text)))
-                    continue
-                view = choose_view(
-                    terminal, taken.run, jsonl=options.jsonl, several=options.several
-                )
-                tick_s = SLOW_TICK_S if options.several else TICK_S
-                attended.append(AttachedRun(here, taken, view, interrupts, tick_s=tick_s))
+            feeds = await _begun(interrupts, begin(client))
+            others = await _say_other_drivers(terminal, feeds)
+            for feed in feeds:
+                if feed.run not in others:
+                    view = choose_view(terminal, feed.run, options)
+                    attended.append(AttachedRun(client, feed, view, interrupts))
             if interrupts.pausing:
-                await pause()
-            codes = await _attend_all(terminal, here, attended, options)
-        results = [one.result() for one in attended]
-        is_served = here.driver.is_served
-    _print_results(terminal, attended, [*results, *elsewhere], options, is_served=is_served)
+                await _pause_all(attended)
+            codes = await _attend_all(terminal, attended, options)
+        if is_only_shown and interrupts.code is not None:
+            _say_left(terminal, attended)
+            return interrupts.code
+        results = [await one.feed.read_summary() for one in attended]
+        keepers = [one.feed.keeper for one in attended]
+    for one, keeper in zip(attended, keepers, strict=True):
+        _print_state(terminal, one, keeper, options)
+    _print_results(terminal, [*results, *others.values()], options)
     return interrupts.code if interrupts.code is not None else worst_exit_code(codes)
 
 
-async def _pause_here(here: Local, terminal: Terminal, run: str) -> None:
-    """Pause a run as the person at this terminal."""
-    from loopwright.operations.use_cases.operation import RunReference, local_app, local_caller  # noqa: PLC0415 - only then
+async def _pause_all(attended: Sequence[AttachedRun]) -> None:
+    """Pause every run that is followed."""
+    from loopwright.operations.use_cases.operation import RunReference  # noqa: PLC0415 - only then
     from loopwright.operations.use_cases.runs import pause  # noqa: PLC0415 - only then
 
-    app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
-    await pause(app, caller, RunReference(run=run))
+    for one in attended:
+        one.view.note(
+            "pausing after this iteration (Ctrl-C again exits at once)\n"
+            f"continue it later with:\n  loopwright resume {one.run}"
+        )
+        try:
+            await one.client.call(pause, RunReference(run=one.run))
+        except LoopwrightError as error:
+            one.view.note(str(error))
 
 
-def _driver_elsewhere(here: Local, run: str) -> int | None:
-    """The other process that moves a run on."""
-    row = here.log.row(run)
-    if row.headline.status not in OPEN_STATUSES or here.driver.is_driving(run):
-        return None
-    pid = driver_pid(here.log, row)
-    return pid if row.owner is not None and row.owner.token != here.driver.token else None
+async def _say_other_drivers(
+    terminal: Terminal, feeds: Sequence[RunFeed]
+) -> "dict[str, RunSummary]":
+    """The runs that another process drives, which are not shown here."""
+    found: dict[str, RunSummary] = {}
+    for feed in feeds:
+        if feed.other_driver is not None:
+            terminal.say(f"{feed.run} is running in process {feed.other_driver}")
+            terminal.say(f"  loopwright watch {feed.run}   shows it", tone="dim")
+            found[feed.run] = await feed.read_summary()
+    return found
+
+
+async def _begun(interrupts: Interrupts, begin: Awaitable[Sequence[RunFeed]]) -> Sequence[RunFeed]:
+    """The feeds, or none if the command exits before there are any."""
+    found: list[RunFeed] = []
+
+    async def wait() -> None:
+        found.extend(await begin)
+
+    await interrupts.unless(wait())
+    return found
+
+
+def _say_left(terminal: Terminal, attended: Sequence[AttachedRun]) -> None:
+    """Say that a run is not ended with this command."""
+    for one in attended:
+        terminal.tell(f"{one.run} keeps {'waiting' if one.is_asking else 'running'}")
+        if not one.is_asking:
+            terminal.say(f"  loopwright watch {one.run}{terminal.server_suffix}")
 
 
 async def _attend_all(
-    terminal: Terminal, here: Local, attended: list[AttachedRun], options: AttachOptions
+    terminal: Terminal, attended: list[AttachedRun], options: AttachOptions
 ) -> list[int]:
-    by_run = {one.run: one for one in attended}
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            for one in attended:
+                one.view.tick()
 
-    def written(run: str) -> None:
-        one = by_run.get(run)
-        if one is not None and feed.version(run) > one.progress.seen:
-            # Read errors are reported once, by the code that waits for the run.
-            with contextlib.suppress(StorageError):
-                one.pull()
-
-    def show_delta(delta: Delta) -> None:
-        if delta.run in by_run:
-            by_run[delta.run].hear(delta)
-
-    async with open_feed(here.log) as feed:
-        ends = [feed.listen(written), here.bus.listen(show_delta)]
-        ticks = [asyncio.ensure_future(one.ticking()) for one in attended]
-        try:
-            return await asyncio.gather(*(_attend(terminal, one, options) for one in attended))
-        finally:
-            for end in ends:
-                end()
-            for tick in ticks:
-                tick.cancel()
-            await asyncio.gather(*ticks, return_exceptions=True)
+    ticking = asyncio.ensure_future(tick())
+    try:
+        return await asyncio.gather(*(_attend(terminal, one, options) for one in attended))
+    finally:
+        ticking.cancel()
+        await asyncio.gather(ticking, return_exceptions=True)
 
 
 async def _attend(terminal: Terminal, one: AttachedRun, options: AttachOptions) -> int:
@@ -377,40 +273,57 @@ async def _attend(terminal: Terminal, one: AttachedRun, options: AttachOptions) 
 
 
 async def _attend_one(terminal: Terminal, one: AttachedRun, options: AttachOptions) -> int:
-    one.begin()
     interrupts = one.interrupts
+    one.view.begin(one.feed.progress)
     try:
         while await one.rest():
-            state = one.progress.state
-            asking = status_of(state) == "waiting" and terminal.can_ask
+            asking = one.status == "waiting" and terminal.can_ask
             if not asking or options.no_wait or options.several or interrupts.pausing:
                 break
             one.view.end()
-            interrupts.at_once = True
+            was_at_once, interrupts.at_once = interrupts.at_once, True
             if not await one.ask(terminal):
                 break
-            interrupts.at_once = False
-            one.view.begin(one.progress)
+            interrupts.at_once = was_at_once
+            if options.watches and not terminal.server_url:
+                await _drive_in_background(terminal, one)
+            one.view.begin(one.feed.progress)
     finally:
         one.view.end()
-    if interrupts.pausing and status_of(one.progress.state) in ("paused", "waiting"):
+    if interrupts.pausing and one.status in ("paused", "waiting"):
         return 128 + signal.SIGINT
-    return exit_code(one.result(), options.codes)
+    return await _exit_code(one, options)
+
+
+async def _drive_in_background(terminal: Terminal, one: AttachedRun) -> None:
+    """Continue a run after an answer, if no process drives it."""
+    from loopwright.operations.background_runs import drive_in_background  # noqa: PLC0415 - only then
+    from loopwright.operations.use_cases.lists import ListRuns, list_runs  # noqa: PLC0415 - the same
+
+    [item] = (await one.client.call(list_runs, ListRuns(match=one.run))).runs
+    if item.status in OPEN_STATUSES and item.driver is None:
+        drive_in_background(terminal.settings, one.run)
+
+
+async def _exit_code(one: AttachedRun, options: AttachOptions) -> int:
+    """The exit code for the run as it was shown; one that no process drives can be resumed."""
+    state = one.feed.progress.state
+    if one.status == "running":
+        return EXIT_CODES["paused"]
+    codes = None
+    if options.foreign_codes:
+        from loopwright.operations.dialects import exit_codes  # noqa: PLC0415 - rarely needed
+
+        codes = exit_codes(state.plan.dialect)
+    return exit_code(one.status, state.finished.reason if state.finished else "", codes)
 
 
 def _print_results(
-    terminal: Terminal,
-    attended: list[AttachedRun],
-    results: list[dict[str, JsonValue]],
-    options: AttachOptions,
-    *,
-    is_served: bool,
+    terminal: Terminal, results: "Sequence[RunSummary]", options: AttachOptions
 ) -> None:
-    for one in attended:
-        _print_state(terminal, one, is_served=is_served, several=options.several)
     if options.several:
         if terminal.as_json:
-            terminal.put_json({"runs": list(results)})
+            terminal.put_json({"runs": results})
         return
     if not options.jsonl:
         # the output has no reader; the exit code still counts
@@ -419,31 +332,63 @@ def _print_results(
                 put_result(terminal, result)
 
 
-def _print_worktree(terminal: Terminal, state: State) -> None:
+def _print_worktree(terminal: Terminal, state: "State") -> None:
     """Where the result of a run with a worktree is, and how to apply it."""
     found = state.started.worktree if state.started is not None else None
-    if found is not None:
+    if found is None:
+        return
+    if not terminal.server_url:
         terminal.say(f"  cd {shlex.quote(found.folder)}   has the result", tone="dim")
-        terminal.say(f"  loopwright apply {state.run}   merges it back", tone="dim")
+    command = f"loopwright apply {state.run}{terminal.server_suffix}"
+    terminal.say(f"  {command}   merges it back", tone="dim")
 
 
-def _print_state(terminal: Terminal, one: AttachedRun, *, is_served: bool, several: bool) -> None:
-    state = one.progress.state
-    status = status_of(state)
-    is_kept = is_served or lock_holder(terminal.settings.home) is not None  # a server continues it
-    interrupted = status == "running" and not is_kept
+def _print_state(
+    terminal: Terminal, one: AttachedRun, keeper: Keeper, options: AttachOptions
+) -> None:
+    state, status, suffix = one.feed.progress.state, one.status, terminal.server_suffix
+    interrupted = status == "running" and keeper == "none"
     line = final_line(state, signs=terminal.has_signs(sys.stderr), left_behind=interrupted)
-    say_final_line(terminal, one.run, line, status, several=several)
-    if not several and state.finished is not None:
+    say_final_line(terminal, one.run, line, status, several=options.several)
+    if not options.several and state.finished is not None:
         _print_worktree(terminal, state)
     if status == "waiting":
         for gate in state.gates.values():
-            terminal.say(f"  {answering(gate)}")
-    elif status == "running" and is_kept and not is_served:
+            terminal.say(f"  {answering(gate, suffix)}")
+    elif status == "running" and keeper == "next-server":
         terminal.say("  the local server continues it in a moment")
-    elif status == "running" and is_served:
-        terminal.say(f"  it continues on the local server; `loopwright watch {one.run}` shows it")
+    elif status == "running" and keeper == "server":
+        where = terminal.server_url or "the local server"
+        terminal.say(f"  it continues on {where}; `loopwright watch {one.run}{suffix}` shows it")
     elif status in ("paused", "running"):
-        terminal.say(f"  loopwright resume {one.run}   continues it")
+        terminal.say(f"  loopwright resume {one.run}{suffix}   continues it")
     elif words := resume_hint(state):
-        terminal.say(f"  {words}   {resume_note(state)}", tone="dim")
+        terminal.say(f"  {words}{suffix}   {resume_note(state)}", tone="dim")
+
+
+def choose_view(terminal: Terminal, run: str, options: AttachOptions) -> ProgressView:
+    """The view for a run: live on a terminal, plain lines otherwise, none with `--quiet`. Plain
+    lines of a run that is watched have what agents write, too.
+    """
+    return FailSafeView(_view(terminal, run, options))
+
+
+def _view(terminal: Terminal, run: str, options: AttachOptions) -> ProgressView:
+    if options.jsonl:
+        return JsonLinesView(terminal, run)
+    if terminal.quiet:
+        return ProgressView()
+    if options.several:
+        return PlainView(terminal, run)
+    if is_drawn(terminal):
+        from loopwright.cli.live_display import LiveView  # noqa: PLC0415 - rich is needed here alone
+
+        return LiveView(terminal)
+    return PlainTextView(terminal) if options.watches else PlainView(terminal)
+
+
+def is_drawn(terminal: Terminal) -> bool:
+    """Whether stderr is a terminal on which lines may be drawn again."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    return not (terminal.as_json and sys.stdout.isatty())

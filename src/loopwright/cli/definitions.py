@@ -22,7 +22,7 @@ from loopwright.errors import Conflict, DefinitionError, NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loopwright.client.addresses import CommandClient
+    from loopwright.client.client import CommandClient
     from loopwright.model.record import JsonValue
     from loopwright.operations.agents.roles import RoleFile
     from loopwright.operations.api_types import DefinitionItem
@@ -365,7 +365,7 @@ def _changed(name: str) -> Conflict:
 
 def _located_error(error: DefinitionError, name: str, file: str) -> DefinitionError:
     """The problems of a definition, with the name of its file."""
-    from loopwright.cli.served_run import rename_problem_file  # noqa: PLC0415 - errors only
+    from loopwright.cli.remote_start import rename_problem_file  # noqa: PLC0415 - errors only
 
     words = error.message.removeprefix(f"{name} ")
     message = f"{file} {words}" if words != error.message else words

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from loopwright.cli.terminal import Terminal, Tone, cut, exact_lines, one_line, padded, width
 from loopwright.model.record import JsonValue
 
@@ -95,12 +93,6 @@ def table(rows: list[list[str]], most: int) -> list[str]:
         cells = [padded(cell, size) for cell, size in zip(row, widths, strict=False)]
         lines.append("  ".join([*cells, padded(row[-1], room).rstrip()]).rstrip())
     return lines
-
-
-def as_dict(response: msgspec.Struct) -> dict[str, JsonValue]:
-    """A response as JSON has it."""
-    found: dict[str, JsonValue] = msgspec.to_builtins(response)
-    return found
 
 
 @contextmanager

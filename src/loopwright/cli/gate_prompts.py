@@ -7,8 +7,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from loopwright.cli.formats import arguments_lines, exposed_lines
 from loopwright.cli.terminal import Terminal, last_lines, one_line
 from loopwright.errors import Conflict, LoopwrightError, NotAllowed, NotFound
@@ -21,8 +19,6 @@ from loopwright.views.iterations import change_words, iteration_of
 
 if TYPE_CHECKING:
     from loopwright.client.client import Client
-    from loopwright.operations.wiring import Local
-    from loopwright.views.run_responses import InboxGate
 
 OUTPUT_LINES = 15
 _KEYS: dict[str, Decision] = {"a": "approve", "r": "reject", "c": "continue"}
@@ -67,18 +63,6 @@ class GateReply(NamedTuple):
     decision: Decision
     text: str
     call: CallAnswer = AS_ASKED
-
-
-async def answer_here(
-    here: "Local", terminal: Terminal, gate: str, reply: GateReply, digest: str
-) -> None:
-    """Answer a gate of this data directory with the decision of the person at this terminal."""
-    from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - only at a gate
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - only at a gate
-
-    app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
-    answer = NamedAnswer(decision=reply.decision, text=reply.text, digest=digest, call=reply.call)
-    await answer_named(app, caller, gate, answer)
 
 
 async def ask(
@@ -271,19 +255,11 @@ async def terminal_line() -> str | None:
 POLL_S = 1.0
 
 
-async def ask_served(terminal: Terminal, client: "Client", run: str) -> bool:
-    """Show the oldest open gate of a run and send the answer; False if there is none, or the person
-    decides later.
-    """
+async def ask_at_gate(terminal: Terminal, client: "Client", run: str, gate: GateOpened) -> bool:
+    """Show an open gate and send the answer; False if the person decides later."""
     from loopwright.operations.use_cases.gates import ANSWERS, AnswerGate  # noqa: PLC0415 - only at a gate
 
-    item = next((one for one in await _open_gates(client) if one.run == run), None)
-    gate = await _opened(client, run, item.id) if item is not None else None
-    if item is None or gate is None:
-        return False
-    reply = await _prompt_for_gate(
-        terminal, client, run, gate, await _output(client, run, gate, item)
-    )
+    reply = await _prompt_for_gate(terminal, client, run, gate, await _output(client, run, gate))
     if reply is None:
         return False
     if isinstance(reply, str):
@@ -305,17 +281,6 @@ async def ask_served(terminal: Terminal, client: "Client", run: str) -> bool:
         terminal.tell(str(refusal), tone="warn")
         return False
     return True
-
-
-async def _open_gates(client: "Client") -> "list[InboxGate]":
-    from loopwright.operations.use_cases.lists import ListGates, list_open  # noqa: PLC0415 - only at a gate
-
-    page = await client.call(list_open, ListGates())
-    found = page.gates
-    while page.next is not None:
-        page = await client.call(list_open, ListGates(cursor=page.next))
-        found += page.gates
-    return found
 
 
 async def _prompt_for_gate(
@@ -341,32 +306,23 @@ async def _answered_elsewhere(client: "Client", gate: str) -> None:
     while True:
         await asyncio.sleep(POLL_S)
         try:
-            gates = await _open_gates(client)
+            gates = await client.open_gates()
         except LoopwrightError:  # the server may come back before the person has answered
             continue
         if all(one.id != gate for one in gates):
             return
 
 
-async def _opened(client: "Client", run: str, gate: str) -> GateOpened | None:
-    """What a gate asks, from the event that opened it."""
-    from loopwright.client.client import FollowOptions  # noqa: PLC0415 - only at a gate
-
-    async for event in client.follow(run, FollowOptions(until_end=False)):
-        if isinstance(event, dict) and event["kind"] == "gate.opened" and event["gate"] == gate:
-            known = {name: event[name] for name in GateOpened.__struct_fields__ if name in event}
-            return msgspec.convert({**known, "kind": "gate.opened", "at": 0}, GateOpened)
-    return None
-
-
-async def _output(client: "Client", run: str, gate: GateOpened, item: "InboxGate") -> str:
+async def _output(client: "Client", run: str, gate: GateOpened) -> str:
     """The text that is decided about; for a tool call, its arguments."""
-    from loopwright.operations.use_cases.run_views import ReadOutput, read_output  # noqa: PLC0415 - only at a gate
-
-    if gate.call is not None:
-        return json.dumps(item.call.arguments if item.call is not None else None)
     if not isinstance(gate.output, Blob):
         return gate.output or ""
+    if gate.call is not None:
+        item = next((one for one in await client.open_gates() if one.id == gate.gate), None)
+        call = item.call if item is not None else None
+        return json.dumps(call.arguments if call is not None else None)
+    from loopwright.operations.use_cases.run_views import ReadOutput, read_output  # noqa: PLC0415 - only then
+
     try:
         return (await client.call(read_output, ReadOutput(run=run, path=gate.path))).output
     except NotFound:

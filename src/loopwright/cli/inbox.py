@@ -12,7 +12,6 @@ import click
 from loopwright.cli.completion import complete_gates, complete_runs
 from loopwright.cli.formats import (
     arguments_line,
-    as_dict,
     changed_line,
     duration,
     exposed_lines,
@@ -26,11 +25,11 @@ from loopwright.views.formats import place_words
 from loopwright.views.run_responses import InboxGate
 
 if TYPE_CHECKING:
+    from loopwright.client.client import Client
+    from loopwright.client.transport import RunFeed
     from loopwright.model.actions import Decision
-    from loopwright.operations.runs import Service
     from loopwright.operations.use_cases.gates import AnswerGate
     from loopwright.operations.use_cases.notifications import Level
-    from loopwright.operations.wiring import Local
 
 
 @click.command(
@@ -122,8 +121,6 @@ def _verb(
             from loopwright.cli.run_control import resume  # noqa: PLC0415 - only when asked for
 
             return int(ctx.invoke(resume, run=reference))
-        if terminal_of(ctx).server_url:
-            return _answer_remote(terminal_of(ctx), reference, decision)
         return _answer(terminal_of(ctx), reference, decision)
 
     decorate: list[Callable[[Any], Any]] = [
@@ -159,44 +156,23 @@ class _WrittenDecision(NamedTuple):
 
 
 def _answer(terminal: Terminal, reference: str, decision: _WrittenDecision) -> int:
-    from loopwright.operations.gates import CallAnswer, read_arguments  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.gates import NamedAnswer, answer_named  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
+    """Answer a gate, and follow the run."""
+    from loopwright.cli.attach import feed_options, follow_runs  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.run_output import AttachOptions  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.gates import ANSWERS  # noqa: PLC0415 - lists need less
+    from loopwright.operations.use_cases.lists import ListGates, list_open  # noqa: PLC0415 - the same
 
-    arguments = None if decision.arguments is None else read_arguments(decision.arguments)
-    call = CallAnswer(arguments=arguments, remember=decision.remember)
+    async def begin(client: "Client") -> "list[RunFeed]":
+        [gate] = (await client.call(list_open, ListGates(match=reference))).gates
+        feed = await client.open_feed(gate.run, None, feed_options(terminal))
+        await client.call(ANSWERS[decision.decision], _request(gate.id, decision))
+        return [feed]
 
-    async def decide(service: "Service") -> str:
-        app, caller = local_app(service, terminal.settings), local_caller(service.via)
-        reply = NamedAnswer(decision=decision.decision, text=decision.text, call=call)
-        return (await answer_named(app, caller, reference, reply)).run
-
-    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
-
-    async def begin(here: "Local") -> list[RunCursor]:
-        seen = here.log.version(here.service.find_gate(reference).run)
-        return [RunCursor(await decide(here.service), seen)]
-
-    return drive(terminal, begin, AttachOptions())
+    return follow_runs(terminal, begin, AttachOptions())
 
 
 def _text_needed(ctx: click.Context) -> click.UsageError:
     return click.UsageError("continue needs TEXT: say what should be different", ctx)
-
-
-def _answer_remote(terminal: Terminal, reference: str, decision: _WrittenDecision) -> int:
-    """Answer at the server that was named, and follow the run, which the server continues."""
-    from loopwright.cli.served_run import follow_served_run  # noqa: PLC0415 - only when asked for
-    from loopwright.operations.use_cases.gates import ANSWERS  # noqa: PLC0415 - lists need less
-    from loopwright.operations.use_cases.lists import ListGates, list_open  # noqa: PLC0415 - the same
-    from loopwright.operations.use_cases.operation import RunReference  # noqa: PLC0415 - the same
-    from loopwright.operations.use_cases.run_queries import snapshot  # noqa: PLC0415 - the same
-
-    with terminal.client() as client:
-        [gate] = client.call(list_open, ListGates(match=reference)).gates
-        seen = client.call(snapshot, RunReference(run=gate.run)).seq
-        client.call(ANSWERS[decision.decision], _request(gate.id, decision))
-    return follow_served_run(terminal, gate.run, seen)
 
 
 def _request(gate: str, decision: _WrittenDecision) -> "AnswerGate":
@@ -231,7 +207,7 @@ def _record(ctx: click.Context, reference: str, decision: _WrittenDecision) -> i
         request = _request(client.find_gate(reference), decision)
         found = client.call(ANSWERS[decision.decision], request)
     if terminal.as_json:
-        terminal.put_json(as_dict(found))
+        terminal.put_json(found)
     else:
         resume = f"loopwright resume {found.run}{terminal.server_suffix}"
         terminal.say(f"recorded; `{resume}` continues the run if no process drives it")

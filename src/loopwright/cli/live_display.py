@@ -13,7 +13,9 @@ from rich.live import Live as Area
 from rich.text import Text
 
 from loopwright.cli.formats import duration, tokens
+from loopwright.cli.run_output import ProgressView
 from loopwright.cli.terminal import Terminal, cut, last_lines, one_line
+from loopwright.client.transport import SeenEvent
 from loopwright.kernel.events import (
     AnyEvent,
     EffectActivity,
@@ -22,10 +24,10 @@ from loopwright.kernel.events import (
     TurnTaken,
 )
 from loopwright.model.ids import SnapshotPurpose
-from loopwright.ports import Delta, NumberedEvent
+from loopwright.ports import Delta
 from loopwright.ports.headline import iterations, iterations_text, most_iterations, status_of
 from loopwright.views.formats import cost_text, evidence_below, labelled, money, place_words
-from loopwright.views.progress import CheckSeen, IterationSeen, Progress, ProgressLine
+from loopwright.views.progress import CheckSeen, IterationSeen, Progress
 from loopwright.views.status_text import goal
 
 REDRAW_S = 0.1
@@ -35,7 +37,7 @@ EVIDENCE_LINES = 3
 _STYLE = {"pass": "green", "fail": "yellow"}
 
 
-class LiveView:
+class LiveView(ProgressView):
     """Shows one run on a terminal."""
 
     def __init__(self, terminal: Terminal, console: Console | None = None) -> None:
@@ -71,9 +73,9 @@ class LiveView:
         )
         self._area.start()
 
-    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+    def event(self, seen: SeenEvent) -> None:
         self._print_finished()
-        event = numbered.event
+        line, event = seen.line, seen.numbered.event if seen.numbered is not None else None
         is_warning = isinstance(event, EffectActivity | EffectRepeated) or _is_snapshot_failure(
             event
         )
@@ -215,5 +217,5 @@ class LiveView:
         return f"{passes} {status} {self._elapsed(progress)}".strip()
 
 
-def _is_snapshot_failure(event: AnyEvent) -> bool:
+def _is_snapshot_failure(event: AnyEvent | None) -> bool:
     return isinstance(event, EffectFailed) and isinstance(event.purpose, SnapshotPurpose)

@@ -111,7 +111,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "prune": CommandEntry("installation", _KEEPING, "delete runs that ended long ago"),
     "completion": CommandEntry("completion", _KEEPING, "print a completion script for your shell"),
     "version": CommandEntry("installation", _KEEPING, "print the version"),
-    "help": CommandEntry("help", _KEEPING, "help for a command, or for all with --all"),
+    "help": CommandEntry("installation", _KEEPING, "help for a command, or for all with --all"),
 }
 
 FIRST = ("loop", "run", "watch", "ls", "show", "diff", "inbox", "resume")

@@ -16,6 +16,7 @@ from loopwright.cli.start_options import (
     StartManner,
     piped_definition,
     put_detached,
+    say_notes,
     start_options,
 )
 from loopwright.cli.terminal import Terminal, names_in, tools_in
@@ -26,14 +27,15 @@ from loopwright.model.sandbox import NO_MATCH
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loopwright.cli.attach import AttachOptions
+    from loopwright.cli.run_output import AttachOptions
+    from loopwright.client.client import Client
+    from loopwright.client.transport import RunFeed
     from loopwright.model.plan import Plan
     from loopwright.model.sandbox import SandboxLevel
     from loopwright.operations.dialects import ParsedDefinition
     from loopwright.operations.loop_definition import LoopOptions
     from loopwright.operations.run_request import LocalStart, RunStart
     from loopwright.operations.run_start import DefinitionSource, StartChoices
-    from loopwright.operations.wiring import Local
 
 NO_MESSAGE = "(dry run)"  # a dry run asks for nothing
 MOST_SEARCHED = 200
@@ -262,9 +264,9 @@ def launch(
     options["tools"] = tools_in(_texts(options["tools"]))
     request = start_request(cast("StartChoices", options))
     if terminal.server_url:
-        from loopwright.cli.served_run import start_served  # noqa: PLC0415 - only when asked for
+        from loopwright.cli.remote_start import start_remote  # noqa: PLC0415 - only when asked for
 
-        return start_served(terminal, request, source, start_options)
+        return start_remote(terminal, request, source, start_options)
     start, definition = _prepare(terminal, request, source, start_options)
     return _start_prepared(terminal, request, start, definition, start_options, checks)
 
@@ -318,16 +320,18 @@ def _start_prepared(
     checks: str,
 ) -> int:
     """Show what is doubtful about a start, and start it."""
-    from loopwright.cli.attach import AttachOptions  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.run_output import AttachOptions  # noqa: PLC0415 - help stays quick
     from loopwright.operations.agents.permissions import (  # noqa: PLC0415 - help stays quick
         limit_warnings,
         unsupported_options,
     )
     from loopwright.operations.cost_limits import token_warnings  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.dialects import exit_codes  # noqa: PLC0415 - help stays quick
     from loopwright.operations.preflight import preflight, shadow_warnings  # noqa: PLC0415 - quick help
     from loopwright.operations.run_variables import keep_variables  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.workspace_rules import decide_snapshots  # noqa: PLC0415 - quick help
+    from loopwright.operations.workspace_rules import (  # noqa: PLC0415 - quick help
+        decide_snapshots,
+        unmatched_patterns,
+    )
 
     dry = options["dry_run"]
     for warning in definition.warnings:
@@ -345,10 +349,17 @@ def _start_prepared(
         terminal.say(f"note: {note}")
     for words in token_warnings(start.plan):
         terminal.say(f"warning: {words}", tone="warn")
-    for missing in (*_unmatched(plan, start.workspace), *preflight(start, checks=checks)):
+    for pattern in unmatched_patterns(plan.workspace.protect, start.workspace):
+        terminal.say(
+            f"warning: --protect {pattern} matches no file in {start.workspace}", tone="warn"
+        )
+    for missing in preflight(start, checks=checks):
         terminal.say(f"warning: {missing}", tone="warn")
-    codes = exit_codes(definition.dialect) if options["exit_codes"] == "dialect" else {}
-    shown = AttachOptions(no_wait=options["no_wait"], jsonl=options["jsonl"], codes=codes)
+    shown = AttachOptions(
+        no_wait=options["no_wait"],
+        jsonl=options["jsonl"],
+        foreign_codes=options["exit_codes"] == "dialect",
+    )
     with keep_variables(terminal.settings.home, start) as named:
         if options["detach"]:
             return _start_detached(terminal, named)
@@ -376,14 +387,6 @@ def warn_unconfined(terminal: Terminal, plan: "Plan") -> None:
     note = unconfined_note(plan)
     if note is not None:
         terminal.say(f"warning: {note}", tone="warn")
-
-
-def _unmatched(plan: "Plan", workspace: "Path") -> "list[str]":
-    """Patterns of protected files that match nothing, as warnings."""
-    from loopwright.operations.workspace_rules import unmatched_patterns  # noqa: PLC0415 - quick help
-
-    found = unmatched_patterns(plan.workspace.protect, workspace)
-    return [f"--protect {one} matches no file in {workspace}" for one in found]
 
 
 def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", checks: str) -> int:
@@ -414,27 +417,28 @@ def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", chec
 
 
 def _start_here(terminal: Terminal, start: "RunStart", options: "AttachOptions") -> int:
-    """Start a run and drive it until it rests."""
-    from loopwright.cli.attach import RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_start import launch_run  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_workspaces import start_notes  # noqa: PLC0415 - help stays quick
+    """Start a run and follow it until it rests."""
+    from loopwright.cli.attach import feed_options, follow_runs  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.local_runs import (  # noqa: PLC0415 - help stays quick
+        PreparedStart,
+        start_prepared,
+    )
 
-    async def begin(here: "Local") -> list[RunCursor]:
-        run = await launch_run(here.service, start, is_checked=True)  # `launch` has checked it
-        for note in start_notes(here.service, run):
-            terminal.say(note, tone="warn" if note.startswith("warning") else "plain")
-        return [RunCursor(run, seen=0)]
+    async def begin(client: "Client") -> "list[RunFeed]":
+        made = await client.call(start_prepared, PreparedStart(start=start))
+        say_notes(terminal, made.notes)
+        return [await client.open_feed(made.run, 0, feed_options(terminal))]
 
-    return drive(terminal, begin, options)
+    return follow_runs(terminal, begin, options)
 
 
 def _start_detached(terminal: Terminal, start: "RunStart") -> int:
     """Create a run and let a process in the background drive it."""
     from loopwright.operations.background_runs import start_in_background  # noqa: PLC0415 - help stays quick
 
-    put_detached(
-        terminal, start_in_background(terminal.settings, start, alone=terminal.options.here)
-    )
+    started = start_in_background(terminal.settings, start, alone=terminal.options.here)
+    say_notes(terminal, started.notes)
+    put_detached(terminal, started.summary, where=started.where)
     return 0
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.start_options import sandbox_option
+from loopwright.cli.start_options import put_detached, sandbox_option, say_notes
 from loopwright.cli.terminal import Terminal
 from loopwright.cli.verb import Verb, terminal_of
-from loopwright.client.addresses import CommandClient
+from loopwright.client.client import CommandClient
 from loopwright.operations.run_control import ended_error, stopping_error
 from loopwright.operations.use_cases.lists import ListRuns, list_runs
 from loopwright.operations.use_cases.operation import RunReference
@@ -23,10 +23,10 @@ from loopwright.ports import OPEN_STATUSES, RunStatus
 from loopwright.views.run_responses import RunItem
 
 if TYPE_CHECKING:
-    from loopwright.cli.attach import RunCursor
+    from loopwright.client.client import Client
+    from loopwright.client.transport import RunFeed
     from loopwright.model.sandbox import SandboxLevel
     from loopwright.operations.run_control import ResumeChanges
-    from loopwright.operations.wiring import Local
 
 ALL = "all"
 MOST_ITERATIONS = 1_000
@@ -193,10 +193,9 @@ def resume(
     iterations that completed are kept, and calls that have an answer are not repeated. Time limits
     count anew.
     """
-    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.run_control import ResumeChanges, resume_all  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.runs import resume_named  # noqa: PLC0415 - quick help
+    from loopwright.cli.attach import follow_runs  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.run_output import AttachOptions  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.run_control import ResumeChanges  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if jsonl and (terminal.as_json or run == ALL):
@@ -209,47 +208,59 @@ def resume(
         raise click.UsageError(message, ctx)
     if terminal.server_url and run == ALL:
         return _resume_all_served(terminal)
-    if terminal.server_url:
-        from loopwright.cli.served_run import resume_served  # noqa: PLC0415 - only when asked for
-
-        return resume_served(terminal, run, changes, jsonl=jsonl, detach=detach)
     if detach:
         return _resume_detached(terminal, run, changes)
 
-    async def begin(here: "Local") -> "list[RunCursor]":
-        if run != ALL:
-            app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
-            one = await resume_named(app, caller, run, changes)
-            _warn_about_folders(terminal, here, [one.run])
-            return [RunCursor(one.run, one.seen)]
-        taken = await resume_all(here)
-        _warn_about_folders(terminal, here, [one.run for one in taken])
-        terminal.say(f"{sum(one.is_own for one in taken)} resumed")
-        for name, problem in here.driver.problems:  # what could not be taken up
-            terminal.tell(f"{name}: {problem}", tone="bad")
-        return [RunCursor(one.run, one.seen) for one in taken]
+    async def begin(client: "Client") -> "list[RunFeed]":
+        if run == ALL:
+            return await _resume_all(terminal, client)
+        return [await _resume_one(terminal, client, run, changes)]
 
-    return drive(terminal, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl, several=run == ALL))
+    options = AttachOptions(no_wait=no_wait, jsonl=jsonl, several=run == ALL)
+    return follow_runs(terminal, begin, options)
 
 
-def _warn_about_folders(terminal: Terminal, here: "Local", runs: "list[str]") -> None:
-    """Name runs that work in the same folder as a run that was resumed; each pair once."""
-    from loopwright.operations.run_workspaces import resume_warnings  # noqa: PLC0415 - help stays quick
+async def _resume_one(
+    terminal: Terminal, client: "Client", reference: str, changes: "ResumeChanges"
+) -> "RunFeed":
+    """Resume a run; its feed begins with what happens then."""
+    from loopwright.cli.attach import feed_options  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.runs import resume_request  # noqa: PLC0415 - the same
 
-    for number, run in enumerate(runs):
-        for warning in resume_warnings(here.service, run):
-            if not any(earlier in warning for earlier in runs[:number]):
-                terminal.say(f"warning: {warning}", tone="warn")
+    run = await client.find_run(reference)
+    feed = await client.open_feed(run, None, feed_options(terminal))
+    resumed = await client.call(resume_run, resume_request(run, changes))
+    say_notes(terminal, [f"warning: {one}" for one in resumed.warnings])
+    return feed
+
+
+async def _resume_all(terminal: Terminal, client: "Client") -> "list[RunFeed]":
+    """Resume every run that is paused or that a crash left behind."""
+    from loopwright.operations.use_cases.local_runs import ResumeAll, resume_all  # noqa: PLC0415 - rarely needed
+
+    found = await client.call(resume_all, ResumeAll())
+    say_notes(terminal, found.warnings)
+    terminal.say(f"{sum(one.is_own for one in found.runs)} resumed")
+    for problem in found.problems:  # what could not be taken up
+        terminal.tell(problem, tone="bad")
+    return [await client.open_feed(one.run, one.seen) for one in found.runs]
 
 
 def _resume_detached(terminal: Terminal, run: str, changes: "ResumeChanges") -> int:
-    """Resume a run and let a process in the background drive it."""
-    from loopwright.cli.start_options import put_detached  # noqa: PLC0415 - help stays quick
+    """Resume a run that a server drives, or a process in the background."""
     from loopwright.operations.background_runs import resume_in_background  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.use_cases.runs import resume_request  # noqa: PLC0415 - the same
 
-    put_detached(
-        terminal, resume_in_background(terminal.settings, run, changes, alone=terminal.options.here)
-    )
+    if terminal.server_url:
+        with terminal.client() as client:
+            resumed = client.call(resume_run, resume_request(client.find_run(run), changes))
+        notes = [resumed.message, *(f"warning: {one}" for one in resumed.warnings)]
+        say_notes(terminal, notes)
+        put_detached(terminal, resumed, where=f"on {terminal.server_url}")
+        return 0
+    found = resume_in_background(terminal.settings, run, changes, alone=terminal.options.here)
+    say_notes(terminal, found.notes)
+    put_detached(terminal, found.summary, where=found.where)
     return 0
 
 
@@ -378,40 +389,36 @@ def fork(
     is now; --restore puts its files back as they were. A fork of a run with a worktree gets a
     worktree of its own.
     """
-    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.accounts.access import current_user  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.forks import Fork  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.forks import fork as make  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.attach import follow_runs  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.run_output import AttachOptions  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     if jsonl and terminal.as_json:
         raise click.UsageError("--jsonl excludes --json", ctx)
-    if terminal.server_url:
-        return _fork_remote(terminal, run, given, jsonl=jsonl)
+    if terminal.server_url and given["restore"]:
+        raise click.UsageError("--restore puts files back on this machine; it excludes --server")
+    if terminal.server_url and given["force"]:
+        raise click.UsageError("--force is for --restore, which excludes --server")
 
-    async def begin(here: "Local") -> "list[RunCursor]":
-        service = here.service
-        options = Fork(**given, workspaces=here.workspaces, say=terminal.say)
-        return [RunCursor(*await make(service, service.find(run), options, by=current_user()))]
+    async def begin(client: "Client") -> "list[RunFeed]":
+        return [await _fork(terminal, client, run, given)]
 
-    return drive(terminal, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl))
+    return follow_runs(terminal, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl))
 
 
-def _fork_remote(terminal: "Terminal", run: str, given: _ForkFlags, *, jsonl: bool) -> int:
-    """The same at the server that was named; a gate is answered by `approve` there."""
-    from loopwright.cli.served_run import fork_served  # noqa: PLC0415 - only when asked for
+async def _fork(
+    terminal: Terminal, client: "Client", reference: str, given: _ForkFlags
+) -> "RunFeed":
+    """The feed of the new run, from its first own event."""
+    from loopwright.cli.attach import feed_options  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_start import agent_choices  # noqa: PLC0415 - help stays quick
     from loopwright.operations.run_variables import read_variables  # noqa: PLC0415 - quick help
-    from loopwright.operations.use_cases.run_changes import ForkRun  # noqa: PLC0415 - quick help
+    from loopwright.operations.use_cases import run_changes  # noqa: PLC0415 - quick help
 
-    if given["restore"]:
-        raise click.UsageError("--restore puts files back on this machine; it excludes --server")
-    if given["force"]:
-        raise click.UsageError("--force is for --restore, which excludes --server")
     default, named = agent_choices(given["agents"])
     folder = given["workspace"]
-    request = ForkRun(
-        run=run,
+    request = run_changes.LocalFork(
+        run=await client.find_run(reference),
         at=given["at"],
         model=given["model"],
         edit=given["edit"],
@@ -421,8 +428,12 @@ def _fork_remote(terminal: "Terminal", run: str, given: _ForkFlags, *, jsonl: bo
         workspace=None if folder is None else str(folder),
         allow_unknown_cost=given["allow_unknown_cost"],
         env=read_variables(given["env"], os.environ),
+        restore=given["restore"],
+        force=given["force"],
     )
-    return fork_served(terminal, run, request, jsonl=jsonl)
+    forked = await client.call(run_changes.fork, request)
+    say_notes(terminal, forked.notes)
+    return await client.open_feed(forked.run, forked.seq, feed_options(terminal))
 
 
 VERBS = {

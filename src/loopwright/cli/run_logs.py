@@ -4,30 +4,27 @@
 the live view of a run that another process drives.
 """
 
-import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import fine_duration, open_service
+from loopwright.cli.formats import fine_duration
 from loopwright.cli.terminal import (
     EXIT_CODES,
     Terminal,
     Tone,
     as_json,
     cleaned,
-    exit_code,
     one_line,
-    put_result,
     say_final_line,
 )
 from loopwright.cli.verb import Verb, terminal_of
-from loopwright.client.addresses import CommandClient
-from loopwright.client.client import Followed, FollowOptions
+from loopwright.client.client import CommandClient
+from loopwright.client.transport import Followed, FollowOptions
 from loopwright.errors import LoopwrightError
 from loopwright.model.ids import effect_path, effect_words, iteration_name
 from loopwright.operations.loops.dialect_events import View
@@ -47,10 +44,9 @@ from loopwright.views.transcript import (
 )
 
 if TYPE_CHECKING:
-    from loopwright.cli.attach import AttachedRun, Interrupts
+    from loopwright.client.client import Client
+    from loopwright.client.transport import RunFeed
     from loopwright.model.record import JsonValue
-    from loopwright.operations.runs import Service
-    from loopwright.operations.wiring import Local
 
 IterationChoice: TypeAlias = tuple[int | None, int | None]
 """The number of an iteration and its attempt; None means all of them."""
@@ -392,9 +388,6 @@ def activity_line(entry: ActivityItem) -> str:
     return f"{entry.at[11:19]}  {one_line(place)}  {words}"
 
 
-TICK_S = 0.1
-
-
 @click.command(
     cls=Verb,
     remote=True,
@@ -418,133 +411,15 @@ def watch(ctx: click.Context, /, *, run: str, no_wait: bool, jsonl: bool) -> int
     terminal = terminal_of(ctx)
     if jsonl and terminal.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
-    if terminal.server_url:
-        from loopwright.cli.served_run import watch_served  # noqa: PLC0415 - only when asked for
+    from loopwright.cli.attach import feed_options, follow_runs  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.run_output import AttachOptions  # noqa: PLC0415 - help stays quick
 
-        return watch_served(terminal, run, jsonl=jsonl, no_wait=no_wait)
-    with open_service(terminal) as service:
-        name = service.find(run)
-        return asyncio.run(_watch(terminal, service, name, no_wait=no_wait, jsonl=jsonl))
+    async def begin(client: "Client") -> "list[RunFeed]":
+        after = 0 if jsonl else None
+        name = await client.find_run(run)
+        return [await client.open_feed(name, after, feed_options(terminal, watches=True))]
 
-
-async def _watch(
-    terminal: "Terminal", service: "Service", run: str, *, no_wait: bool, jsonl: bool
-) -> int:
-    from loopwright.cli.attach import (  # noqa: PLC0415 - help stays quick
-        AttachedRun,
-        Interrupts,
-        RunCursor,
-    )
-    from loopwright.cli.run_output import choose_view  # noqa: PLC0415 - help stays quick
-
-    interrupts = Interrupts(_pause_nothing)
-    interrupts.at_once = True  # the first Ctrl-C stops watching
-    view = choose_view(terminal, run, jsonl=jsonl, text=True)
-    # Only its service and its log are used: nothing is driven here.
-    here = cast("Local", _Reading(service))
-    seen = 0 if jsonl else service.log.version(run)
-    one = AttachedRun(here, RunCursor(run, seen), view, interrupts)
-    with interrupts.listening():
-        one.begin()
-        try:
-            while await _until_rest(terminal, service, one):
-                if no_wait or not terminal.can_ask or not await _ask(terminal, service, one):
-                    break
-        finally:
-            one.view.end()
-    return _finish(terminal, one, interrupts, jsonl=jsonl)
-
-
-class _Reading:
-    """What watching needs of a process that drives."""
-
-    def __init__(self, service: "Service") -> None:
-        self.service, self.log = service, service.log
-
-
-async def _pause_nothing() -> None:
-    """Watching has nothing to pause."""
-
-
-async def _until_rest(terminal: "Terminal", service: "Service", one: "AttachedRun") -> bool:
-    """Show events. True if a gate opens; False if there is no more to show."""
-    from loopwright.operations.run_tail import DriverWatch, tail_with_text  # noqa: PLC0415 - help stays quick
-    from loopwright.ports import Delta  # noqa: PLC0415 - help stays quick
-    from loopwright.ports.headline import status_of  # noqa: PLC0415 - help stays quick
-
-    driver = DriverWatch(service, one.run)
-
-    def is_over() -> bool:
-        state = one.progress.state
-        is_at_rest = status_of(state) != "running" and not state.pending
-        return status_of(state) == "waiting" or is_at_rest or driver.is_gone()
-
-    async def show() -> None:
-        home, calls = terminal.settings.home, one.progress.state.pending
-        shown = tail_with_text(
-            service, home, one.run, one.progress.seen, calls=calls, is_over=is_over
-        )
-        async for found in shown:
-            if isinstance(found, Delta):
-                one.hear(found)
-            else:
-                one.show(found)
-
-    ticking = asyncio.ensure_future(_tick(one))
-    try:
-        if await one.interrupts.unless(show()):
-            return False
-    finally:
-        ticking.cancel()
-        await asyncio.gather(ticking, return_exceptions=True)
-    return status_of(one.progress.state) == "waiting"
-
-
-async def _tick(one: "AttachedRun") -> None:
-    """Let the view update elapsed times."""
-    while True:
-        one.view.tick()
-        await asyncio.sleep(TICK_S)
-
-
-async def _ask(terminal: "Terminal", service: "Service", one: "AttachedRun") -> bool:
-    """Ask the person here; a run that no process drives is continued in the background."""
-    from loopwright.operations.background_runs import drive_in_background  # noqa: PLC0415 - help stays quick
-    from loopwright.ports import OPEN_STATUSES  # noqa: PLC0415 - help stays quick
-
-    one.view.end()
-    if not await one.ask(terminal):
-        return False
-    row = service.log.row(one.run)
-    is_driven = row.owner is not None and service.log.alive(row.owner)
-    if row.headline.status in OPEN_STATUSES and not is_driven:
-        drive_in_background(terminal.settings, one.run)
-    one.view.begin(one.progress)
-    return True
-
-
-def _finish(
-    terminal: "Terminal", one: "AttachedRun", interrupts: "Interrupts", *, jsonl: bool
-) -> int:
-    from loopwright.ports.headline import status_of  # noqa: PLC0415 - help stays quick
-    from loopwright.views.status_text import answering  # noqa: PLC0415 - help stays quick
-    from loopwright.views.summary import final_line  # noqa: PLC0415 - help stays quick
-
-    if interrupts.code is not None:
-        terminal.tell(f"{one.run} keeps running")
-        return interrupts.code
-    result = one.result()
-    state, status = one.progress.state, status_of(one.progress.state)
-    signs = terminal.has_signs(sys.stderr)
-    line = final_line(state, signs=signs, left_behind=status == "running")
-    say_final_line(terminal, one.run, line, status)
-    for gate in state.gates.values() if status == "waiting" else ():
-        terminal.say(f"  {answering(gate)}")
-    if status in ("paused", "running"):
-        terminal.say(f"  loopwright resume {one.run}")
-    if not jsonl:
-        put_result(terminal, result)
-    return EXIT_CODES["paused"] if status == "running" else exit_code(result)
+    return follow_runs(terminal, begin, AttachOptions(no_wait=no_wait, jsonl=jsonl, watches=True))
 
 
 VERBS = {

@@ -1,17 +1,13 @@
-"""How a command shows the progress of a run: the views, and the choice between them.
+"""Views of the progress of a run: plain lines, JSON lines, and none. The live one needs rich."""
 
-`choose_view` selects the view: live on a terminal, plain lines otherwise, none with `--quiet`.
-The live view is imported only when it is used, because it needs rich.
-"""
-
-import os
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
 from loopwright.cli.terminal import Terminal, Tone, as_json, last_lines, one_line
+from loopwright.client.transport import SeenEvent
 from loopwright.kernel.events import RunFinished
-from loopwright.ports import Delta, NumberedEvent
+from loopwright.ports import Delta
 from loopwright.views.event_records import event_on_wire
 from loopwright.views.progress import Progress, ProgressLine
 
@@ -19,13 +15,24 @@ EVIDENCE_LINES = 3
 LONGEST_LINE = 2_000
 
 
-class ProgressView(Protocol):
-    """Shows one run. A run never depends on its view."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachOptions:
+    """How runs are followed and shown."""
+
+    no_wait: bool = False
+    jsonl: bool = False
+    several: bool = False
+    watches: bool = False  # the command drives nothing; text of agents is shown as well
+    foreign_codes: bool = False  # exit codes of the system that the definition was written for
+
+
+class ProgressView:
+    """Shows one run; this one shows nothing. A run never depends on its view."""
 
     def begin(self, progress: Progress) -> None:
         """Everything up to now has been folded; from here on it is live."""
 
-    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+    def event(self, seen: SeenEvent) -> None:
         """Something happened."""
 
     def said(self, delta: Delta) -> None:
@@ -41,33 +48,18 @@ class ProgressView(Protocol):
         """Nothing more will be shown, or not until `begin`."""
 
 
-class SilentView:
-    """Shows nothing."""
-
-    def begin(self, progress: Progress) -> None: ...
-
-    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None: ...
-
-    def said(self, delta: Delta) -> None: ...
-
-    def tick(self) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def end(self) -> None: ...
-
-
-class PlainView(SilentView):
+class PlainView(ProgressView):
     """One line on stderr for each thing that matters."""
 
     def __init__(self, terminal: Terminal, label: str = "") -> None:
         self._terminal = terminal
         self._label = f"{label}  " if label else ""
 
-    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+    def event(self, seen: SeenEvent) -> None:
         # The end is reported last, with the result.
-        if line is not None and not isinstance(numbered.event, RunFinished):
-            say_line(self._terminal, line, self._label)
+        is_end = seen.numbered is not None and isinstance(seen.numbered.event, RunFinished)
+        if seen.line is not None and not is_end:
+            say_line(self._terminal, seen.line, self._label)
 
     def note(self, text: str) -> None:
         self._terminal.say(text)
@@ -118,9 +110,9 @@ class PlainTextView(PlainView):
     def said(self, delta: Delta) -> None:
         self._written.take(delta.kind, delta.text)
 
-    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
+    def event(self, seen: SeenEvent) -> None:
         self._written.end()
-        super().event(numbered, line)
+        super().event(seen)
 
     def end(self) -> None:
         self._written.end()
@@ -134,18 +126,21 @@ class JsonLinesView(PlainView):
         self._run = run
         self._gone = False
 
-    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
-        super().event(numbered, line)
+    def event(self, seen: SeenEvent) -> None:
+        super().event(seen)
         if self._gone:
             return
+        record = seen.record
+        if record is None and seen.numbered is not None:
+            record = event_on_wire(self._run, seen.numbered)
         try:
-            sys.stdout.write(as_json(event_on_wire(self._run, numbered)) + "\n")
+            sys.stdout.write(as_json(record) + "\n")
             sys.stdout.flush()
         except BrokenPipeError:
             self._gone = True  # the output was closed; the run continues
 
 
-class FailSafeView:
+class FailSafeView(ProgressView):
     """A view that may break without harm: after its first failure nothing more is shown."""
 
     def __init__(self, view: ProgressView) -> None:
@@ -154,8 +149,8 @@ class FailSafeView:
     def begin(self, progress: Progress) -> None:
         self._show(lambda: self._view.begin(progress))
 
-    def event(self, numbered: NumberedEvent, line: ProgressLine | None) -> None:
-        self._show(lambda: self._view.event(numbered, line))
+    def event(self, seen: SeenEvent) -> None:
+        self._show(lambda: self._view.event(seen))
 
     def said(self, delta: Delta) -> None:
         self._show(lambda: self._view.said(delta))
@@ -174,33 +169,4 @@ class FailSafeView:
             action()
         # the terminal may have been closed, and the run matters more than its display
         except Exception:
-            self._view = SilentView()
-
-
-def choose_view(
-    terminal: Terminal, run: str, *, jsonl: bool, several: bool = False, text: bool = False
-) -> ProgressView:
-    """The view for a run. With `text` plain lines have what agents write, too."""
-    view = _view(terminal, run, jsonl=jsonl, several=several)
-    return FailSafeView(PlainTextView(terminal) if text and type(view) is PlainView else view)
-
-
-def _view(terminal: Terminal, run: str, *, jsonl: bool, several: bool) -> ProgressView:
-    if jsonl:
-        return JsonLinesView(terminal, run)
-    if terminal.quiet:
-        return SilentView()
-    if several:
-        return PlainView(terminal, run)
-    if _may_move(terminal):
-        from loopwright.cli.live_display import LiveView  # noqa: PLC0415 - rich is needed here alone
-
-        return LiveView(terminal)
-    return PlainView(terminal)
-
-
-def _may_move(terminal: Terminal) -> bool:
-    """Whether stderr is a terminal on which lines may be drawn again."""
-    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
-        return False
-    return not (terminal.as_json and sys.stdout.isatty())
+            self._view = ProgressView()

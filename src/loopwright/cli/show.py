@@ -21,7 +21,7 @@ from loopwright.cli.formats import (
 )
 from loopwright.cli.terminal import Terminal, Tone, cleaned, cut, last_lines, one_line, width
 from loopwright.cli.verb import Verb, terminal_of
-from loopwright.client.addresses import CommandClient
+from loopwright.client.client import CommandClient
 from loopwright.model.ids import logical_path, loop_path, try_number
 from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_queries import snapshot

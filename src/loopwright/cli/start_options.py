@@ -13,7 +13,9 @@ from loopwright.cli.terminal import Terminal
 from loopwright.model.sandbox import SANDBOX_LEVELS
 
 if TYPE_CHECKING:
-    from loopwright.operations.background_runs import Detached
+    from collections.abc import Sequence
+
+    from loopwright.views.run_responses import RunSummary
 
 STDIN = "-"
 STDIN_NAME = "(stdin)"
@@ -205,13 +207,17 @@ def start_options(function: _Function) -> _Function:
     return function
 
 
-def put_detached(terminal: Terminal, started: "Detached") -> None:
-    """A run that another process drives."""
-    for note in started.notes:
-        terminal.say(note, tone="warn" if note.startswith("warning") else "plain")
+def put_detached(terminal: Terminal, run: "RunSummary", *, where: str) -> None:
+    """A run that another process drives, and how it is watched."""
     if terminal.as_json:
-        terminal.put_json(started.summary)
-    else:
-        terminal.put(started.run)
-        who = "on the local server, process" if started.served else "in process"
-        terminal.say(f"running {who} {started.pid}; `loopwright watch {started.run}` shows it")
+        terminal.put_json(run)
+        return
+    terminal.put(run.run)
+    command = f"loopwright watch {run.run}{terminal.server_suffix}"
+    terminal.say(f"running {where}; `{command}` shows it")
+
+
+def say_notes(terminal: Terminal, notes: "Sequence[str]") -> None:
+    """What people should know about a run that was just created or resumed."""
+    for note in notes:
+        terminal.say(note, tone="warn" if note.startswith("warning") else "plain")

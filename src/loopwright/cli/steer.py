@@ -9,23 +9,20 @@ import click
 import msgspec
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import as_dict
 from loopwright.cli.verb import Verb, terminal_of
 from loopwright.errors import LoopwrightError
 from loopwright.operations.messages import WHEN_WORDS
 from loopwright.operations.run_start import agent_choices
-from loopwright.operations.use_cases.operation import RunReference
 from loopwright.operations.use_cases.run_changes import MessageRun, send_message
-from loopwright.operations.use_cases.run_queries import snapshot
 
 if TYPE_CHECKING:
-    from loopwright.cli.attach import RunCursor
     from loopwright.cli.terminal import Terminal
+    from loopwright.client.client import Client
+    from loopwright.client.transport import RunFeed
     from loopwright.model.record import JsonValue
     from loopwright.operations.api_types import Request
     from loopwright.operations.use_cases.loops import SteeredLoop
     from loopwright.operations.use_cases.operation import Operation
-    from loopwright.operations.wiring import Local
 
     Q = TypeVar("Q", bound=Request)
 
@@ -133,25 +130,17 @@ def _steer(
     wanted: "Callable[[str], Q]",
 ) -> int:
     """Continue a loop that stopped at a stage, and follow it: at a server, or driven here."""
-    if terminal.server_url:
-        from loopwright.cli.served_run import follow_served_run  # noqa: PLC0415 - only when asked for
+    from loopwright.cli.attach import feed_options, follow_runs  # noqa: PLC0415 - help stays quick
+    from loopwright.cli.run_output import AttachOptions  # noqa: PLC0415 - help stays quick
 
-        with terminal.client() as client:
-            run = client.find_run(reference)
-            seen = client.call(snapshot, RunReference(run=run)).seq
-            client.call(operation, wanted(run))
-        return follow_served_run(terminal, run, seen)
-    from loopwright.cli.attach import AttachOptions, RunCursor, drive  # noqa: PLC0415 - help stays quick
-    from loopwright.operations.use_cases.operation import local_app, local_caller  # noqa: PLC0415 - quick help
+    async def begin(client: "Client") -> "list[RunFeed]":
+        feed = await client.open_feed(
+            await client.find_run(reference), None, feed_options(terminal)
+        )
+        await client.call(operation, wanted(feed.run))
+        return [feed]
 
-    async def begin(here: "Local") -> "list[RunCursor]":
-        run = here.service.find(reference)
-        seen = here.log.version(run)
-        app, caller = local_app(here.service, terminal.settings), local_caller(here.service.via)
-        await operation(app, caller, wanted(run))
-        return [RunCursor(run, seen)]
-
-    return drive(terminal, begin, AttachOptions())
+    return follow_runs(terminal, begin, AttachOptions())
 
 
 @click.command(
@@ -251,7 +240,7 @@ def tell(ctx: click.Context, /, *, run: str, text: str, to: str) -> None:
         sent = client.call(send_message, request)
     where = "" if sent.to == "*" else f" for {sent.to}"
     when = WHEN_WORDS[sent.when]
-    terminal.done(f"{sent.run}: message {sent.message}{where}: {when}", as_dict(sent))
+    terminal.done(f"{sent.run}: message {sent.message}{where}: {when}", sent)
 
 
 VERBS = {

@@ -29,11 +29,11 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loopwright.client.addresses import Address, CommandClient
-    from loopwright.model.record import JsonValue
+    from loopwright.client.client import Address, Client, CommandClient
     from loopwright.operations.api_types import Request
     from loopwright.operations.settings import Settings
     from loopwright.operations.use_cases.operation import Operation
+    from loopwright.views.run_responses import RunSummary
 
     Q = TypeVar("Q", bound=Request)
     A = TypeVar("A")
@@ -218,15 +218,23 @@ class Terminal:
         """The client of this command, for several calls. One that `drives` uses the local server if
         there is one; otherwise this process drives the runs that it starts or stops.
         """
-        from loopwright.client.addresses import CommandClient, open_client  # noqa: PLC0415 - help stays quick
+        from loopwright.client.client import CommandClient, open_client  # noqa: PLC0415 - help stays quick
 
-        def warn(text: str) -> None:
-            self.tell(f"warning: {text}", tone="warn")
-
-        with CommandClient(
-            open_client(self._address(drives=drives), say=self.say, warn=warn)
-        ) as client:
+        address = self._address(drives=drives)
+        with CommandClient(open_client(address, say=self.say, warn=self._warn)) as client:
             yield client
+
+    def open_client(self, *, drives: bool, say: "Callable[[str], None]") -> "Client":
+        """The client of a command that follows runs; `say` gets messages about the connection."""
+        from loopwright.client.client import RemoteServer, ThisProcess, open_client  # noqa: PLC0415 - help stays quick
+
+        address: Address = RemoteServer(self.server_url)
+        if not self.server_url:
+            address = ThisProcess(self.settings, drives=drives, alone=self.options.here)
+        return open_client(address, say=say, warn=self._warn)
+
+    def _warn(self, text: str) -> None:
+        self.tell(f"warning: {text}", tone="warn")
 
     def call(self, operation: "Operation[Q, A]", request: "Q", *, drives: bool = False) -> "A":
         """The response of one operation."""
@@ -234,7 +242,7 @@ class Terminal:
             return client.call(operation, request)
 
     def _address(self, *, drives: bool) -> "Address":
-        from loopwright.client.addresses import (  # noqa: PLC0415 - help stays quick
+        from loopwright.client.client import (  # noqa: PLC0415 - help stays quick
             LocalServer,
             RemoteServer,
             ThisProcess,
@@ -347,10 +355,9 @@ _OPEN = ("running", "waiting", "paused")
 _TONES: "dict[str, Tone]" = {"completed": "good", "failed": "bad", "exhausted": "warn"}
 
 
-def exit_code(summary: "dict[str, JsonValue]", other: "Mapping[str, int] | None" = None) -> int:
+def exit_code(status: str, reason: str, other: "Mapping[str, int] | None" = None) -> int:
     """The exit code of a run that rests; `other` has those of another system."""
     codes = {**EXIT_CODES, **(other or {})}
-    status, reason = str(summary["status"]), str(summary["reason"])
     return codes.get(reason, codes[status]) if status in _ENDED_BADLY else codes[status]
 
 
@@ -359,12 +366,12 @@ def worst_exit_code(codes: list[int]) -> int:
     return next((code for code in _WORST_FIRST if code in codes), max(codes, default=0))
 
 
-def put_result(terminal: Terminal, summary: "dict[str, JsonValue]") -> None:
+def put_result(terminal: Terminal, summary: "RunSummary") -> None:
     """The run's output on stdout, as text that cannot drive a terminal."""
     if terminal.as_json:
         terminal.put_json(summary)
         return
-    output = cleaned(str(summary["output"]))
+    output = cleaned(summary.output)
     if output.strip():
         sys.stdout.write(output if output.endswith("\n") else f"{output}\n")
         sys.stdout.flush()

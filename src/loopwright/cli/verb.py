@@ -150,9 +150,12 @@ class Verb(click.Command):
             raise
 
     def invoke(self, ctx: click.Context) -> object:
-        from loopwright.cli.inside_run import check_caller  # noqa: PLC0415 - help stays quick
+        from loopwright.operations.accounts.access import find_caller  # noqa: PLC0415 - help stays quick
 
-        check_caller(ctx)
+        if find_caller() is not None:
+            from loopwright.cli.inside_run import check_caller  # noqa: PLC0415 - only inside a run
+
+            check_caller(ctx)
         return super().invoke(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from loopwright.cli.completion import complete_runs
-from loopwright.cli.formats import as_dict, open_service
+from loopwright.cli.formats import open_service
 from loopwright.cli.terminal import file_name
 from loopwright.cli.verb import Verb, terminal_of
-from loopwright.errors import LoopwrightError
 from loopwright.kernel.snapshots import name_files
 from loopwright.operations.data_directory import workspaces_of
 from loopwright.operations.run_workspaces import RunSnapshots
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loopwright.cli.terminal import Terminal
-    from loopwright.kernel.events import GateOpened
     from loopwright.model.record import JsonValue
     from loopwright.operations.run_workspaces import Bisection
 
@@ -112,7 +111,7 @@ def _put_changes(terminal: "Terminal", found: RunDiff, *, stat: bool) -> None:
     _print_omitted(terminal, found.omitted, found.omitted_count)
     text = found.diff or ""
     if stat or terminal.as_json:
-        made = as_dict(found)
+        made: dict[str, JsonValue] = msgspec.to_builtins(found)
         if stat:
             del made["diff"]
         _put_comparison(terminal, made)
@@ -186,22 +185,6 @@ def show_paged(terminal: "Terminal", text: str) -> None:
         env=environment,
         check=False,
     )
-
-
-async def show_gate_diff(
-    terminal: "Terminal", service: Service, run: str, gate: "GateOpened"
-) -> None:
-    """What was changed in the iteration that a gate asks about, else in the whole run."""
-    try:
-        snapshots = _snapshots(terminal, run, service)
-        text = await snapshots.gate_diff(gate.path, color=terminal.has_color(sys.stdout))
-    except LoopwrightError as error:
-        terminal.tell(str(error), tone="warn")
-        return
-    if text.strip():
-        show_paged(terminal, text)
-    else:
-        terminal.tell("no files changed")
 
 
 @click.command(

@@ -19,7 +19,6 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from loopwright import __version__
-from loopwright.client.client import Followed, FollowOptions
 from loopwright.client.http_connection import (
     LOST,
     HttpCall,
@@ -29,6 +28,7 @@ from loopwright.client.http_connection import (
     exchange,
 )
 from loopwright.client.servers import TOKEN, TOKEN_FILE, Account
+from loopwright.client.transport import Fed, Followed, FollowOptions, Keeper, SeenEvent
 from loopwright.errors import (
     Conflict,
     DefinitionError,
@@ -39,6 +39,7 @@ from loopwright.errors import (
     ServerFailed,
     Unreachable,
 )
+from loopwright.model.plan import Plan, decode_plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.api_types import Request
 from loopwright.operations.use_cases.operation import (
@@ -46,9 +47,12 @@ from loopwright.operations.use_cases.operation import (
     Operation,
     RunReference,
 )
-from loopwright.operations.use_cases.run_queries import snapshot
+from loopwright.operations.use_cases.run_queries import plan, show, snapshot
 from loopwright.ports import OPEN_STATUSES, Delta
 from loopwright.syntax.document import Diagnostic
+from loopwright.views.event_records import event_from_wire, text_of
+from loopwright.views.progress import Progress, ProgressLine
+from loopwright.views.run_responses import RunSummary
 
 API = 1  # the version of the API that this client uses
 SECONDS = 30.0
@@ -279,6 +283,14 @@ class HttpTransport:
 
     # -- events --------------------------------------------------------------------------------
 
+    async def open_feed(self, run: str, after: int | None, options: FollowOptions) -> "ServedFeed":
+        """Follow a run after an event, or from now on."""
+        found = await self.call(plan, RunReference(run=run))
+        feed = ServedFeed(self, run, decode_plan(json.dumps(found.plan)), options)
+        if after != 0:
+            await feed.skip(after)
+        return feed
+
     async def follow(self, run: str, options: FollowOptions) -> AsyncIterator[Followed]:
         """Events of a run. A lost connection is made again, after the last event that came."""
         if options.until_end and await self._is_paused(run):
@@ -389,6 +401,70 @@ class HttpTransport:
         except Unreachable as error:
             raise ConnectionResetError(error.message) from error
         return page["status"] not in OPEN_STATUSES
+
+
+class ServedFeed:
+    """A run that a server drives."""
+
+    other_driver = None
+    keeper: Keeper = "server"
+
+    def __init__(
+        self, transport: HttpTransport, run: str, plan_of_run: Plan, options: FollowOptions
+    ) -> None:
+        self.run = run
+        self.progress = Progress(plan_of_run, text_of)
+        self._transport, self._options = transport, options
+        self._seen = 0
+        self._is_tail = options.tail
+
+    async def skip(self, after: int | None) -> None:
+        """Take the events up to a number, or all that there are now, without returning them."""
+        options = FollowOptions(until_end=False)
+        async for one in self._transport.follow(self.run, options):
+            assert isinstance(one, dict)
+            if after is not None and int(str(one["seq"])) > after:
+                return
+            self._take(one)
+
+    async def follow(self) -> AsyncGenerator[Fed, None]:
+        """What comes next. Text from before is returned once."""
+        is_running, is_held = (await self.read_summary()).status == "running", False
+        options = replace(
+            self._options,
+            after=self._seen,
+            view="words",
+            tail=self._is_tail,
+            until_end=is_running,
+        )
+        self._is_tail = False
+        async for one in self._transport.follow(self.run, options):
+            if isinstance(one, Delta):
+                self.progress.hear(one)
+                yield one
+                continue
+            yield self._take(one)
+            is_held = is_held or one["kind"] in ("gate.opened", "run.paused")
+            if is_held and (await self.read_summary()).status != "running":
+                return
+
+    def _take(self, record: dict[str, JsonValue]) -> SeenEvent:
+        """Fold an event. Its line is that of the server, which has the whole texts."""
+        self._seen = int(str(record["seq"]))
+        words = record.pop("told", None)
+        line = msgspec.convert(words, ProgressLine) if words is not None else None
+        try:
+            numbered = event_from_wire(record)
+        except msgspec.ValidationError:  # of a kind that a later version writes
+            path, kind = record.get("path", ""), record["kind"]
+            text = f"{path}: unknown event {kind}; a newer loopwright would know it"
+            return SeenEvent(None, ProgressLine(text), record)
+        self.progress.take(numbered)
+        return SeenEvent(numbered, line, record)
+
+    async def read_summary(self) -> RunSummary:
+        """The run as one object."""
+        return await self._transport.call(show, RunReference(run=self.run))
 
 
 def _session_cookies(given: list[str]) -> str:

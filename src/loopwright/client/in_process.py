@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from loopwright.client.client import Followed, FollowOptions
+from loopwright.client.transport import Followed, FollowOptions
 from loopwright.engine.services import SystemClock
 from loopwright.errors import Conflict, StorageError
 from loopwright.operations.api_types import Request
@@ -23,6 +23,8 @@ from loopwright.ports import Delta, NumberedEvent
 from loopwright.views.event_records import request_name, under
 
 if TYPE_CHECKING:
+    from loopwright.client.run_feeds import LocalFeeds
+    from loopwright.client.transport import RunFeed
     from loopwright.operations.runs import Service
     from loopwright.ports import Workspaces
 
@@ -51,7 +53,19 @@ class InProcess:
         self._open = AsyncExitStack()
         self._opening = asyncio.Lock()  # of concurrent calls only the first one opens
         self._app: App | None = None
-        self._close: Callable[[], None] | None = None  # what was opened here
+        self._feeds: LocalFeeds | None = None
+
+    async def open_feed(self, run: str, after: int | None, options: FollowOptions) -> "RunFeed":
+        """Follow a run: as the process that drives it, or as one that reads."""
+        from loopwright.client.run_feeds import LocalFeeds, ReadFeed  # noqa: PLC0415 - lists need less
+
+        app, home = await self.app(), self._settings.home
+        if app.here is None:
+            return ReadFeed(app.service, home, run, after)
+        if self._feeds is None:
+            self._feeds = LocalFeeds(app.here, home)
+            self._open.callback(self._feeds.close)
+        return self._feeds.open(run, after)
 
     async def app(self) -> App:
         """What operations work with."""
@@ -65,8 +79,9 @@ class InProcess:
         from loopwright.operations.wiring import near  # noqa: PLC0415 - reading needs no adapters
 
         driving = near(self._settings, say=self._say, alone=self._alone)
-        service = (await self._open.enter_async_context(driving)).service
-        return replace(local_app(service, self._settings), get_workspaces=self._workspaces)
+        here = await self._open.enter_async_context(driving)
+        app = local_app(here.service, self._settings)
+        return replace(app, here=here, get_workspaces=lambda: here.workspaces)
 
     def _workspaces(self) -> "Workspaces":
         from loopwright.operations.data_directory import workspaces_of  # noqa: PLC0415 - lists need less
@@ -166,5 +181,5 @@ class InProcess:
 
     async def close(self) -> None:
         """Close what was opened here."""
-        self._app = None
+        self._app = self._feeds = None
         await self._open.aclose()

@@ -10,10 +10,11 @@ from loopwright.views.run_responses import InboxGate, RunItem, RunTotal
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """What an operation is asked for. Control characters are refused in its texts, except in the
-    fields that are `free`.
+    fields that are `free`. One that `is_valid` was made from a request that was validated.
     """
 
     free: ClassVar[tuple[str, ...]] = ()
+    is_valid: ClassVar[bool] = False
 
 
 class Health(msgspec.Struct):

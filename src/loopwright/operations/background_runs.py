@@ -5,8 +5,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from loopwright.engine.driver import already_driven
 from loopwright.errors import LoopwrightError, StorageError
@@ -17,62 +19,77 @@ from loopwright.operations.run_control import ResumeChanges
 from loopwright.operations.run_lists import presence_of
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import launch_run
-from loopwright.operations.run_workspaces import resume_warnings, start_notes
-from loopwright.operations.runs import Service
+from loopwright.operations.run_workspaces import start_notes, without_word
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.operation import local_app, local_caller
-from loopwright.operations.use_cases.runs import resume_named
+from loopwright.operations.use_cases.operation import App, local_app, local_caller
+from loopwright.operations.use_cases.run_queries import run_summary
+from loopwright.operations.use_cases.runs import resume, resume_request
 from loopwright.operations.wiring import near
 from loopwright.ports import OPEN_STATUSES, EventLog, Owner
-from loopwright.views.run_responses import RunSummary
-from loopwright.views.summary import summary
+from loopwright.views.run_responses import ResumedSummary, StartedRun
 
 TAKEN_SECONDS = 60.0  # until the other process is there; it has to start an interpreter
 POLL_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detached:
-    """A run that another process drives."""
+class DetachedRun(NamedTuple):
+    """A run that another process drives, and what people should know about it."""
 
-    run: str
-    pid: int
-    served: bool  # by the local server
-    summary: RunSummary
-    notes: tuple[str, ...] = ()  # about the folder it works in, and where it continues
+    summary: StartedRun | ResumedSummary
+    notes: Sequence[str]
+    pid: int = 0
+    served: bool = False  # by the local server
+
+    @property
+    def where(self) -> str:
+        """Who drives it."""
+        return f"{'on the local server, process' if self.served else 'in process'} {self.pid}"
 
 
-def start_in_background(settings: Settings, start: RunStart, *, alone: bool = False) -> Detached:
+def start_in_background(settings: Settings, start: RunStart, *, alone: bool = False) -> DetachedRun:
     """Create a run that the local server drives; without a server, start a process that
     takes it up and drives it until it rests.
     """
+
+    async def create(app: App) -> DetachedRun:
+        run = await launch_run(app.service, start, is_checked=True)
+        notes = start_notes(app.service, run)
+        warnings = without_word(notes)
+        return DetachedRun(await run_summary(app, run, StartedRun, warnings=warnings), notes)
+
     if not alone and lock_holder(settings.home) is not None:
-        served = asyncio.run(_start_at_server(settings, start))
+        served = asyncio.run(_at_server(settings, create))
         if served is not None:
             return served
     # Ours until the other process is there: no server takes it up in between, or ends it as a child
     # of a run that has gone on without it.
     ours = this_owner() if alone or find_caller() is not None else None
     held = presence_of(settings).held(ours.token) if ours is not None else nullcontext()
+    start = replace(start, owner=ours)
     service = open_reader(settings)
     with closing(service.log), held:
-        run = asyncio.run(launch_run(service, replace(start, owner=ours), is_checked=True))
-        seen = summary(service.state(run), service.read_text)
-        notes = tuple(start_notes(service, run))
-        process = _driving(settings, run, alone=alone, heir_of=ours)
+        made = asyncio.run(create(local_app(service, settings)))
+        process = _driving(settings, made.summary.run, alone=alone, heir_of=ours)
         if ours is not None:
-            _wait_until_taken(service.log, run, process, ours)
-    return Detached(run=run, pid=process.pid, served=False, summary=seen, notes=notes)
+            _wait_until_taken(service.log, made.summary.run, process, ours)
+    return made._replace(pid=process.pid)
 
 
 def resume_in_background(
     settings: Settings, reference: str, changes: ResumeChanges, *, alone: bool = False
-) -> Detached:
+) -> DetachedRun:
     """Resume a run that the local server drives; without a server, start a process that
     drives it until it rests.
     """
+
+    async def resume_it(app: App) -> DetachedRun:
+        request = resume_request(app.service.find(reference), changes)
+        resumed = await resume(app, local_caller(app.service.via), request)
+        warnings = (f"warning: {one}" for one in resumed.warnings)
+        return DetachedRun(resumed, (resumed.message, *warnings))
+
     if not alone and lock_holder(settings.home) is not None:
-        served = asyncio.run(_resume_at_server(settings, reference, changes))
+        served = asyncio.run(_at_server(settings, resume_it))
         if served is not None:
             return served
     ours, service = this_owner(), open_reader(settings)
@@ -81,39 +98,28 @@ def resume_in_background(
         other = service.log.claim([run], ours)[run]  # until the other process is there
         if other is not None:
             raise already_driven(run, other)
-        app, caller = local_app(service, settings), local_caller(service.via)
         try:
-            one = asyncio.run(resume_named(app, caller, run, changes))
+            resumed = asyncio.run(resume_it(local_app(service, settings)))
         except LoopwrightError:
             service.log.release([run], ours)
             raise
-        seen = summary(service.state(run), service.read_text)
-        notes = (one.words, *_folder_warnings(service, run))
         process = _driving(settings, run, alone=alone, heir_of=ours)
         _wait_until_taken(service.log, run, process, ours)
-    return Detached(run=run, pid=process.pid, served=False, summary=seen, notes=notes)
+    return resumed._replace(pid=process.pid)
 
 
-def _folder_warnings(service: Service, run: str) -> list[str]:
-    return [f"warning: {one}" for one in resume_warnings(service, run)]
-
-
-async def _resume_at_server(
-    settings: Settings, reference: str, changes: ResumeChanges
-) -> Detached | None:
-    """None where there is no server that takes it."""
+async def _at_server(
+    settings: Settings, work: Callable[[App], Awaitable[DetachedRun]]
+) -> DetachedRun | None:
+    """Start or resume a run that the local server drives; None without such a server."""
     async with near(settings) as here:
-        driver = here.driver
-        if not isinstance(driver, DelegatingDriver):
+        if not isinstance(here.driver, DelegatingDriver):
             return None
-        app, caller = local_app(here.service, settings), local_caller(here.service.via)
-        one = await resume_named(app, caller, reference, changes)
-        seen = summary(here.service.state(one.run), here.service.read_text)
-        notes = (one.words, *_folder_warnings(here.service, one.run))
-        pid = await driver.taken_up(one.run)
-    driver_pid = pid or drive_in_background(settings, one.run)
-    served = pid is not None
-    return Detached(run=one.run, pid=driver_pid, served=served, summary=seen, notes=notes)
+        made = await work(local_app(here.service, settings))
+        pid = await here.driver.taken_up(made.summary.run)
+    if pid is not None:
+        return made._replace(pid=pid, served=True)
+    return made._replace(pid=drive_in_background(settings, made.summary.run))
 
 
 def _wait_until_taken(
@@ -133,21 +139,6 @@ def _wait_until_taken(
                 hint=f"its words are in logs/{run}.log; `loopwright resume {run}` drives it here",
             )
         time.sleep(POLL_SECONDS)
-
-
-async def _start_at_server(settings: Settings, start: RunStart) -> Detached | None:
-    """None where there is no server that takes it."""
-    async with near(settings) as here:
-        driver = here.driver
-        if not isinstance(driver, DelegatingDriver):
-            return None
-        run = await launch_run(here.service, start, is_checked=True)
-        seen = summary(here.service.state(run), here.service.read_text)
-        notes = tuple(start_notes(here.service, run))
-        pid = await driver.taken_up(run)
-    driver_pid = pid or drive_in_background(settings, run)
-    served = pid is not None
-    return Detached(run=run, pid=driver_pid, served=served, summary=seen, notes=notes)
 
 
 def drive_in_background(settings: Settings, run: str, *, alone: bool = False) -> int:

@@ -416,10 +416,10 @@ def _places(language: Dialect, folder: Path, *, confined: bool = False) -> Place
 
 def filled(name: str, text: str, values: Mapping[str, JsonValue]) -> str:
     """The goal of a run with the inputs that it speaks of, in dialects that fill them in."""
-    from loopwright.dialects import coqui
-
     if name not in FILLED:
         return text
+    from loopwright.dialects import coqui
+
     return coqui.filled(text, values)
 
 

@@ -32,8 +32,8 @@ from loopwright.ports import Append, Workspaces, encode_figures
 from loopwright.ports.headline import figures_of, gate_changes, headline_of
 from loopwright.syntax.document import suggest
 from loopwright.views.event_records import audit_rows, sortable_id
+from loopwright.views.formats import details_of
 from loopwright.views.iterations import IterationNames
-from loopwright.views.run_responses import details_of
 
 MOST_NAMED = 12
 MAX_EDIT_BYTES = 100_000

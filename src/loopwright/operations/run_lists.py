@@ -40,14 +40,13 @@ from loopwright.ports import (
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
 from loopwright.syntax.notations import is_duration, parse_duration
 from loopwright.views.event_records import timestamp
-from loopwright.views.formats import cost_text, figures_amounts, money, usage_amounts
+from loopwright.views.formats import cost_text, details_of, figures_amounts, money, usage_amounts
 from loopwright.views.run_responses import (
     InboxGate,
     RunItem,
     RunTotal,
     WorktreeView,
     changed_tree,
-    details_of,
     gate_call,
     gate_exposure,
     workspace_changes,

@@ -20,7 +20,6 @@ from loopwright.model.plan import LoopRight, Plan
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
 from loopwright.operations.accounts.access import Role, current_user
-from loopwright.operations.agents.allowlist import with_entry_names
 from loopwright.operations.agents.backends import Fallback, bind_agents, bind_inputs, check_message
 from loopwright.operations.agents.permissions import (
     PermissionMode,
@@ -256,8 +255,12 @@ def _specs_of_text(plan: Plan, request: StartRun) -> frozenset[str]:
 
 
 def _with_agents(plan: Plan, place: StartPlace, request: StartRun, base: Path) -> Plan:
-    chosen = with_entry_names(choices(request.agent, request.agents), place.agent_names)
-    default, named = agent_choices(chosen)
+    default, named = request.agent, request.agents
+    if place.agent_names:
+        from loopwright.operations.agents.allowlist import with_entry_names  # noqa: PLC0415 - at servers
+
+        chosen = with_entry_names(choices(request.agent, request.agents), place.agent_names)
+        default, named = agent_choices(chosen)
     settings = place.settings
     return bind_agents(
         plan,

@@ -333,7 +333,7 @@ async def tail_with_text(
     *,
     calls: Iterable[str] = (),
     is_over: Callable[[], bool] = lambda: False,
-) -> AsyncIterator[NumberedEvent | Delta]:
+) -> AsyncGenerator[NumberedEvent | Delta, None]:
     """Events of a run as they are written, and the text that agents write meanwhile: after the
     event that started their call, and before the one that ends it. `calls` are
     those under way at the beginning.

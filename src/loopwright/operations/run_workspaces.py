@@ -80,15 +80,6 @@ class RunSnapshots:
         old, new = self.history.between(self.run, start, end)
         return await self._workspaces.diff(self.run, old, new, paths=paths, color=color)
 
-    async def gate_diff(self, place: str, *, color: bool = False) -> str:
-        """What a gate at a place is about: its iteration, else the whole run."""
-        one = self.history.at(place)
-        between = self.history.between(self.run, None, None)
-        old, new = (one.before, one.tree) if one is not None else between
-        return await self._workspaces.diff(self.run, old, new, color=color)
-
-    # -- restore -----------------------------------------------------------------------------------
-
     async def restore(self, wanted: str, *, force: bool = False) -> "Restored":
         """Restore the files of a snapshot in the workspace. The current files are recorded first;
         if they were not recorded before, `force` is required.
@@ -483,7 +474,11 @@ def _git_notes(plan: Plan, worktree: Worktree) -> list[str]:
 
 def start_warnings(service: Service, run: str) -> list[str]:
     """Those of the notes about a new run that warn, without the word."""
-    notes = start_notes(service, run)
+    return without_word(start_notes(service, run))
+
+
+def without_word(notes: Sequence[str]) -> list[str]:
+    """Those of some notes that warn, without the word."""
     return [one.removeprefix(_WARNING) for one in notes if one.startswith(_WARNING)]
 
 

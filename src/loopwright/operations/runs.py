@@ -85,7 +85,8 @@ from loopwright.ports import (
 )
 from loopwright.ports.headline import closed_gate, figures_after, figures_of
 from loopwright.views.event_records import audit_rows, forgotten, sortable_id
-from loopwright.views.run_responses import InboxGate, details_of
+from loopwright.views.formats import details_of
+from loopwright.views.run_responses import InboxGate
 
 CAS_TRIES = 50
 Shown: TypeAlias = RunStatus | Literal["unchanged"]

@@ -4,7 +4,14 @@ import asyncio
 import os
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    closing,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -47,7 +54,6 @@ from loopwright.operations.run_variables import RunVariables
 from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.shared_budget import BudgetedPerformer
-from loopwright.operations.traces import traced
 from loopwright.operations.workspace_rules import confine_git, policy_of
 from loopwright.ports import OPEN_STATUSES, Bus, Clock, EffectJob, Performer, Workspaces
 from loopwright.stores.sqlite.log import SqliteLog
@@ -157,7 +163,7 @@ async def local(
         try:
             service = open_service(settings, log, driver, via=via, book=price_book)
             async with serve_live_text(bus, settings.home, owner.token) as live:
-                with traced(service, driver, os.environ):
+                with _traced(service, driver):
                     here = Local(
                         service=service,
                         driver=driver,
@@ -175,6 +181,15 @@ async def local(
         finally:
             await driver.close()
             await tools.close()
+
+
+def _traced(service: Service, driver: LocalDriver) -> AbstractContextManager[object]:
+    """Traces of the runs of a driver, if the environment has settings for them."""
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        return nullcontext()
+    from loopwright.operations.traces import traced
+
+    return traced(service, driver, os.environ)
 
 
 @dataclass(kw_only=True)

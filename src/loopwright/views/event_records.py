@@ -8,7 +8,7 @@ done.
 import hashlib
 import secrets
 from base64 import b32encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -86,6 +86,35 @@ def event_body(event: AnyEvent) -> dict[str, JsonValue]:
     if isinstance(result, str):
         body["result"] = msgspec.json.decode(result)
     return body
+
+
+def event_from_wire(record: Mapping[str, JsonValue]) -> NumberedEvent:
+    """The inverse of `event_on_wire`. Raises `msgspec.ValidationError` for an event of a kind that
+    this version does not know.
+    """
+    body = {**record, "at": _ms_of(record["at"])}
+    entries = record.get("entries")
+    if isinstance(entries, list):
+        body["entries"] = [
+            {**note, "at": _ms_of(note["at"])} for note in entries if isinstance(note, dict)
+        ]
+    result = record.get("result")
+    if result is not None and not _is_stored(result):
+        body["result"] = msgspec.json.encode(result).decode()
+    return NumberedEvent(int(str(record["seq"])), msgspec.convert(body, AnyEvent))
+
+
+def _ms_of(at: JsonValue) -> int:
+    return round(datetime.fromisoformat(str(at)).timestamp() * 1_000)
+
+
+def _is_stored(result: JsonValue) -> bool:
+    """Whether a result is the reference to a text that is too long for an event."""
+    return isinstance(result, dict) and {"blob", "size"} <= result.keys() <= {
+        "blob",
+        "size",
+        "head",
+    }
 
 
 def text_of(text: str | Blob | None) -> str:

@@ -20,9 +20,10 @@ from loopwright.model.ids import MAIN
 from loopwright.model.patterns import LazyPattern
 from loopwright.model.plan import Agent, Plan
 from loopwright.model.record import JsonValue
+from loopwright.ports import RunDetails
 
 if TYPE_CHECKING:
-    from loopwright.kernel.events import Usage
+    from loopwright.kernel.events import RunStarted, Usage
     from loopwright.ports import ListedFigures
 
 SIGNS = {
@@ -322,3 +323,8 @@ def quoted_agent(name: str, agents: Mapping[str, Agent], *, with_spec: bool = Fa
     agent = agents.get(name)
     spec = mask_text(agent.spec or "") if agent is not None and with_spec else ""
     return f"agent {name!r} ({spec})" if spec else f"agent {name!r}"
+
+
+def details_of(plan: "Plan", first: "RunStarted") -> RunDetails:
+    """What lists show of a run that never changes."""
+    return RunDetails(worktree=first.worktree, titles=titles_among_runs(plan))

@@ -12,12 +12,11 @@ import msgspec
 from loopwright.kernel.event_parts import DiffStat, Snapshot
 from loopwright.model.record import JsonValue, Text
 from loopwright.model.sandbox import SandboxLevel
-from loopwright.ports import AskedCall, ListedFigures, RunDetails, RunStatus
-from loopwright.views.formats import Exposure, UsageAmounts, exposure, titles_among_runs
+from loopwright.ports import AskedCall, ListedFigures, RunStatus
+from loopwright.views.formats import Exposure, UsageAmounts, exposure
 
 if TYPE_CHECKING:
-    from loopwright.kernel.events import RunStarted
-    from loopwright.model.plan import Plan
+    pass
 
 
 class ChangeCounts(msgspec.Struct):
@@ -186,9 +185,12 @@ class RunSummary(msgspec.Struct, kw_only=True):
 
 
 class ResumedSummary(RunSummary, kw_only=True):
-    """A run that was resumed; `message` says where: `run_01 resumed at iteration 3 of 5`."""
+    """A run that was resumed; `message` says where: `run_01 resumed at iteration 3 of 5`. The
+    warnings are about the folder it works in.
+    """
 
     message: str
+    warnings: list[str] = []
 
 
 class StoppedRun(RunSummary, kw_only=True):
@@ -207,9 +209,19 @@ class StartedRun(RunSummary, kw_only=True):
 
 
 class Forked(RunSummary, kw_only=True):
-    """A new run; its events up to `seq` are those of the run that it continues."""
+    """A new run; its events up to `seq` are those of the run that it continues. The notes are about
+    its folder and its variables.
+    """
 
     seq: int
+    notes: list[str] = []
+
+
+class RunPlan(msgspec.Struct):
+    """The plan of a run, in the form in which it is stored."""
+
+    run: str
+    plan: dict[str, JsonValue]
 
 
 class ForkOrigin(msgspec.Struct):
@@ -408,8 +420,3 @@ def gate_call(asked: AskedCall, read: Callable[[Text | None], str]) -> GateCall:
 def gate_exposure(message: str, call: GateCall | None) -> Exposure:
     """What the question of a gate could hide."""
     return exposure(message, None if call is None else (call.tool, call.arguments))
-
-
-def details_of(plan: "Plan", first: "RunStarted") -> RunDetails:
-    """What lists show of a run that never changes."""
-    return RunDetails(worktree=first.worktree, titles=titles_among_runs(plan))

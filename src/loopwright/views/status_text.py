@@ -289,13 +289,15 @@ def _words_for(verb: Decision, gate: GateState) -> str:
     return " TEXT" if verb == "continue" else ""
 
 
-def answering(gate: GateState) -> str:
-    """How a gate can be answered, in one line: a command, and what else it takes."""
+def answering(gate: GateState, suffix: str = "") -> str:
+    """How a gate can be answered, in one line: a command, which ends with the suffix, and what else
+    it takes.
+    """
     first, *others = gate.answers
     also = [_in_words(verb, gate) for verb in others]
     if gate.call is not None:
         also.insert(0, "with other arguments: --arguments JSON")
-    command = f"loopwright {first} {gate.gate}{_words_for(first, gate)}"
+    command = f"loopwright {first} {gate.gate}{_words_for(first, gate)}{suffix}"
     return f"{command}   ({', '.join(f'or {one}' for one in also)})" if also else command
 
 

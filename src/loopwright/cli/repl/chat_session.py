@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loopwright.cli.formats import tokens
-from loopwright.cli.gate_prompts import answer_here, ask
+from loopwright.cli.gate_prompts import ask
 from loopwright.cli.repl.line_input import LineInput
 from loopwright.cli.terminal import EXIT_CODES, Terminal, Tone, cleaned, one_line
 from loopwright.errors import LoopwrightError, NotAllowed
@@ -334,7 +334,10 @@ class ChatSession:
         if reply is None:
             return False
         try:
-            await answer_here(self._here, self._terminal, gate.gate, reply, opened.digest)
+            answer = NamedAnswer(
+                decision=reply.decision, text=reply.text, digest=opened.digest, call=reply.call
+            )
+            await self._answer(gate.gate, answer)
         except NotAllowed as refusal:  # the gate stays open for another person
             self._terminal.tell(str(refusal), tone="warn")
             return False

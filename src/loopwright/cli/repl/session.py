@@ -8,6 +8,7 @@ from typing import Self
 
 from loopwright.cli.run_output import FailSafeView, PlainView, ProgressView
 from loopwright.cli.terminal import Terminal, Tone, last_lines, one_line
+from loopwright.client.transport import SeenEvent
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_start import launch_run
 from loopwright.operations.run_workspaces import start_notes
@@ -67,7 +68,7 @@ class ShownRun:
         """Print what is new."""
         for numbered in self._here.service.events(self.run, after=self.progress.seen):
             self._flush()
-            self._view.event(numbered, self.progress.take(numbered))
+            self._view.event(SeenEvent(numbered, self.progress.take(numbered)))
         status = status_of(self.progress.state)
         if status != self._status:
             self._status = status

@@ -505,7 +505,7 @@ class Operation(Generic[Q, A]):
                 rights.refuse("change accounts, webhooks or lists of a server", self.name)
         if self.draining == "refuse":
             app.refuse_while_draining()
-        if self.kind == "command" and caller.principal is None:
+        if self.kind == "command" and caller.principal is None and not request.is_valid:
             validate(request)
         with acting_as(caller.role):
             return await self._handle(app, caller, request)

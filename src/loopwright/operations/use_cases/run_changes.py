@@ -62,6 +62,15 @@ class ForkRun(Request):
     on_disconnect: OnDisconnect | None = None
 
 
+class LocalFork(ForkRun):
+    """A fork on this machine: `restore` writes the files as they were at the place, with `force`
+    also over changes that no snapshot has. A server does not know these fields.
+    """
+
+    restore: bool = False
+    force: bool = False
+
+
 class MessageRun(Request):
     """A message. The next agent call of the run reads it, or the agent of the step `to`."""
 
@@ -190,7 +199,8 @@ async def _forked(app: App, _caller: Caller, run: str) -> Forked:
 )
 async def fork(app: App, caller: Caller, request: ForkRun) -> Forked:
     """Create a run that continues from a finished place of another."""
-    row = app.service.log.row(request.run)
+    row, notes = app.service.log.row(request.run), list[str]()
+    local = request if isinstance(request, LocalFork) else None
     options = Fork(
         at=request.at,
         model=request.model,
@@ -200,11 +210,16 @@ async def fork(app: App, caller: Caller, request: ForkRun) -> Forked:
         workspace=Path(request.workspace) if request.workspace else None,
         beside=app.beside(caller, request.on_disconnect, name=row.headline.name),
         workspaces=app.workspaces,
+        restore=local is not None and local.restore,
+        force=local is not None and local.force,
         allow_unknown_cost=request.allow_unknown_cost,
         env=env_choices(request.env),
+        say=notes.append,
     )
     made, _ = await fork_run(app.service, row.run, options, by=caller.name)
-    return await _forked(app, caller, made)
+    forked = await _forked(app, caller, made)
+    forked.notes = notes
+    return forked
 
 
 # -- messages --------------------------------------------------------------------------------------

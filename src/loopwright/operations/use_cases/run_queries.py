@@ -35,6 +35,7 @@ from loopwright.views.run_responses import (
     ResumedItem,
     RunLimits,
     RunMessageItem,
+    RunPlan,
     RunSnapshot,
     RunSummary,
     WorktreeView,
@@ -231,4 +232,23 @@ async def snapshot(app: App, _caller: Caller, request: RunReference) -> RunSnaps
     return await app.read_snapshot(request.run)
 
 
-OPERATIONS = (list_runs, show, snapshot)
+@operation(
+    "runs.plan",
+    "query",
+    "viewer",
+    "The plan of a run: its steps, agents and limits when it was started",
+    http=HttpRoute("GET", f"{BASE}/{{run}}/plan"),
+)
+async def plan(app: App, _caller: Caller, request: RunReference) -> RunPlan:
+    """The plan that the events of a run refer to. Values of variables are not shown."""
+    row = app.service.log.row(request.run)
+    found = app.service.plan(app.service.events(row.run)[0].event)
+    agents = {
+        name: msgspec.structs.replace(agent, env=dict.fromkeys(agent.env, "…"))
+        for name, agent in found.agents.items()
+    }
+    shown = msgspec.structs.replace(found, agents=agents)
+    return RunPlan(run=row.run, plan=msgspec.to_builtins(shown))
+
+
+OPERATIONS = (list_runs, show, snapshot, plan)

@@ -249,7 +249,10 @@ async def resume(app: App, caller: Caller, request: ResumeRun) -> ResumedSummary
     """Resume a run, with changes if it has ended."""
     run = app.service.log.row(request.run).run
     resumed = await resume_run(app.service, run, request.changes(), by=caller.name)
-    return await run_summary(app, run, ResumedSummary, message=resumed.words)
+    from loopwright.operations.run_workspaces import resume_warnings  # noqa: PLC0415 - only here
+
+    warnings = resume_warnings(app.service, run)
+    return await run_summary(app, run, ResumedSummary, message=resumed.words, warnings=warnings)
 
 
 @operation(

@@ -14,6 +14,7 @@ from loopwright.operations.use_cases import (
     assistants,
     definitions,
     gates,
+    local_runs,
     loops,
     notifications,
     run_changes,
@@ -38,6 +39,7 @@ TABLE: Mapping[str, Operation[Any, Any]] = _by_name(
     (
         run_queries.OPERATIONS,
         runs.OPERATIONS,
+        local_runs.OPERATIONS,
         run_changes.OPERATIONS,
         run_views.OPERATIONS,
         gates.OPERATIONS,
