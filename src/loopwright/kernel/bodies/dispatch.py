@@ -223,10 +223,10 @@ def close_inside(state: State, owner: Owner, why: str) -> list[AnyEvent]:
 
 
 def _has_no_places(body: Body) -> bool:
-    """Whether no step or iteration inside a body is under way; a turn of a model is not asked."""
-    if type(body) is StepsBody or type(body) is RepeatBody:
-        return not body.active
-    return type(body) is LeafBody
+    """Whether a call, or a loop between two iterations, has nothing open inside. The steps of a
+    graph that have not begun are closed too.
+    """
+    return type(body) is LeafBody or (type(body) is RepeatBody and not body.active)
 
 
 def _has_no_body(owner: Owner) -> bool:
