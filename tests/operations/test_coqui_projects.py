@@ -146,10 +146,9 @@ def _check_end(here: Local, run: str, expected: dict[str, Any]) -> None:
     assert head.status == expected["status"], head
     assert head.reason == expected.get("reason", head.reason)
     assert found.seen.iteration == expected.get("iterations", found.seen.iteration)
-    assert found.loop()["current_stage"] == expected.get("stage", found.loop()["current_stage"])
-    assert found.loop()["termination_criteria"] == expected.get(
-        "criteria", found.loop()["termination_criteria"]
-    )
+    loop = found.loop()
+    assert loop.current_stage == expected.get("stage", loop.current_stage)
+    assert loop.termination_criteria == expected.get("criteria", loop.termination_criteria)
     plan = found.state.plan
     stages = [one.id for one in stages_of(plan)]
     assert stages == expected.get("stages", stages)

@@ -7,14 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from loopwright.errors import Conflict, NotFound
 from loopwright.http.compat.coqui_payloads import sheet
-from loopwright.operations.loops.loop_details import figures, forget, history, iteration, live
+from loopwright.operations.loops.loop_details import figures, forget, live, loop_row
 from loopwright.operations.run_request import StartRun
 from loopwright.operations.run_start import DefinitionSource, StartPlace, prepare_start
+from loopwright.operations.runs import Service
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.role_loops import RoleLoops
 from loopwright.operations.wiring import Local, local
@@ -66,6 +68,13 @@ async def started(here: Local, tmp_path: Path, *rounds: dict[str, Any]) -> str:
     return await here.service.start(start)
 
 
+def history(service: Service, reference: str) -> Any:
+    """Every iteration with its stages, in their order."""
+    found = sheet(service, loop_row(service, service.find(reference)))
+    shown = [msgspec.to_builtins(found.in_full(one)) for one in found.cycles]
+    return {"status": found.status, "history": shown}
+
+
 @pytest.mark.item("coqui-50", "coqui-51", "coqui-52", "coqui-56")
 @in_a_home
 async def test_a_loop_afterwards(here: Local, tmp_path: Path) -> None:
@@ -77,15 +86,14 @@ async def test_a_loop_afterwards(here: Local, tmp_path: Path) -> None:
     assert [one["completed_stage_count"] for one in told["history"]] == [3, 3]
     first = told["history"][0]
     assert [one["role"] for one in first["stages"]] == ["plan", "coder", "reviewer"]
-    assert len(first["stages"][1]["summary"]) == 200
-    found: Any = figures(here.service, run)
+    shown: Any = msgspec.to_builtins(live(here.service, run))
+    assert len(shown["stages"][1]["summary"]) == 200
+    found: Any = msgspec.to_builtins(figures(here.service, run))
     assert found["iterations"] == {"total": 2, "by_status": {"needs_rework": 1, "completed": 1}}
     assert found["stages"]["by_role"] == {"plan": 2, "coder": 2, "reviewer": 2}
     assert len(found["timings"]["iteration_timings"]) == 2
-    assert iteration(here.service, run, f"{run}.1")["iteration_number"] == 1
-    with pytest.raises(NotFound):
-        iteration(here.service, run, "run_other.1")
-    assert forget(here.service, run, by="ann")["deleted"] is True
+    assert (first["id"], first["iteration_number"]) == (f"{run}.1", 1)
+    assert forget(here.service, run, by="ann").deleted is True
     for call in (history, figures, partial(forget, by="ann")):
         with pytest.raises(NotFound):
             call(here.service, run)
@@ -100,7 +108,7 @@ async def test_a_stage_that_fails_says_why(here: Local, tmp_path: Path) -> None:
     told: Any = history(here.service, run)
     (only,) = told["history"]
     assert (told["status"], only["status"]) == ("failed", "failed")
-    assert only["stages"][1]["summary"] == "FAILED: no space"
+    assert only["stages"][1]["result_summary"] == "FAILED: no space"
     assert only["stages"][2]["status"] == "cancelled"
 
 
@@ -113,7 +121,7 @@ async def test_a_loop_under_way_is_not_forgotten(here: Local, tmp_path: Path) ->
         forget(here.service, run, by="ann")
     await here.service.stop(run)
     await here.driver.rest(run)
-    assert forget(here.service, run, by="ann")["id"] == run
+    assert forget(here.service, run, by="ann").id == run
 
 
 async def named(
@@ -139,11 +147,12 @@ def script(folder: Path, *said: tuple[str, dict[str, Any]]) -> str:
 
 
 def loop_of(here: Local, run: str) -> Any:
-    return sheet(here.service, here.log.row(run)).loop()
+    return msgspec.to_builtins(sheet(here.service, here.log.row(run)).loop())
 
 
 def statuses(here: Local, tmp_path: Path, run: str) -> Any:
-    return RoleLoops(here=here, settings=Settings(home=tmp_path / "home"), cwd=tmp_path).status(run)
+    loops = RoleLoops(here=here, settings=Settings(home=tmp_path / "home"), cwd=tmp_path)
+    return msgspec.to_builtins(loops.status(run))
 
 
 TWO = [
@@ -203,8 +212,8 @@ def test_criteria_and_iterations_of_a_record(
         seen = statuses(here, tmp_path, run)
         assert seen["current_iteration_status"] == status[-1]
         assert seen["current_iteration"] == loop["current_iteration"] == 2
-        assert figures(here.service, run)["current_iteration"] == 2
-        assert live(here.service, run)["position"]["iteration"] == 2  # type: ignore[index, call-overload]
+        assert figures(here.service, run).current_iteration == 2
+        assert live(here.service, run).position.iteration == 2
         # The evaluator is not a stage, so the last stage is what was dispatched last.
         assert loop["metadata"]["dispatch"]["stage_id"] == "main.1.polish"
         assert loop["metadata"]["dispatch"]["stage_index"] == 1

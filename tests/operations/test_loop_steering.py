@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -66,7 +67,7 @@ class Played:
 
     async def start(self, definition: str = "harness", **more: Any) -> str:
         told = await self.loops.start(StartRoleLoop(definition=definition, goal="Build it", **more))
-        return str(told["loop_id"])
+        return told.loop_id
 
     async def rested(self, definition: str = "harness", **more: Any) -> str:
         run = await self.start(definition, **more)
@@ -83,13 +84,13 @@ class Played:
         await loop_details.skip(self.here.service, run)
 
     def live(self, run: str) -> Any:
-        return loop_details.live(self.here.service, run)
+        return msgspec.to_builtins(loop_details.live(self.here.service, run))
 
     def active(self) -> int:
         return len(self.loops.rows("running"))
 
     def status(self, run: str) -> Any:
-        return self.loops.status(run)
+        return msgspec.to_builtins(self.loops.status(run))
 
     def stages(self, run: str) -> list[str]:
         return [one["status"] for one in self.status(run)["stages"]]

@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from loopwright.kernel.event_parts import AgentCall, ModelCall
 from loopwright.kernel.events import (
     AnyEvent,
@@ -34,6 +37,150 @@ SUMMARY_CHARS = 200
 _TRY = re.compile(r"~\d+")
 
 
+class StageView(msgspec.Struct):
+    """A stage of a loop of roles."""
+
+    index: int
+    name: str
+    role: str
+    status: str
+    summary: str
+    session_id: str | None
+
+
+class StageInSession(StageView):
+    """A stage of the newest iteration, and the session that its loop belongs to."""
+
+    parent_session_id: str
+
+
+class StageCost(StageView):
+    """A stage of one iteration, and what it has used."""
+
+    iteration: int
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
+    unpriced_calls: int
+    cost: str
+
+
+class CurrentStage(StageView):
+    """The stage that is under way, its agent, and the time of its last output."""
+
+    model: str | None
+    task_id: str
+    stage_id: str
+    last_event_at: str
+
+
+class DispatchView(msgspec.Struct, omit_defaults=True):
+    """The stage that was given to an agent last, and what keeps the next one from beginning."""
+
+    status: str
+    task_id: str | UnsetType = UNSET
+    stage_id: str | UnsetType = UNSET
+    stage_index: int | UnsetType = UNSET
+    updated_at: str | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+    next_stage_index: int | UnsetType = UNSET
+
+
+class LoopIdentity(msgspec.Struct):
+    """A loop and what people say of it."""
+
+    id: str
+    definition: str
+    status: str
+    goal: str
+    labels: list[str]
+    metadata: dict[str, JsonValue | DispatchView]
+
+
+class LoopPosition(msgspec.Struct):
+    """Where a loop is."""
+
+    iteration: int
+    max_iterations: int | None
+    stage: int
+    stage_count: int
+
+
+class IterationsUsed(msgspec.Struct):
+    """The number of the newest iteration, and of the last one that is allowed."""
+
+    used: int
+    max: int | None
+
+
+class LoopSpend(msgspec.Struct):
+    """What a loop has used, with its judges aside."""
+
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    usd: float | None
+    unpriced_calls: int
+    cost: str
+    judging_tokens: int
+    iterations: IterationsUsed
+    elapsed_seconds: float
+
+
+class LiveLoop(msgspec.Struct):
+    """A loop at this moment."""
+
+    loop: LoopIdentity
+    position: LoopPosition
+    current_stage: CurrentStage | None
+    budget: LoopSpend
+    stages: list[StageCost]
+    recent_events: list[dict[str, JsonValue]]
+
+
+class IterationCounts(msgspec.Struct):
+    """How many iterations, by status."""
+
+    total: int
+    by_status: dict[str, int]
+
+
+class StageCounts(IterationCounts):
+    """How many stages, by status and by role."""
+
+    by_role: dict[str, int]
+
+
+class IterationTiming(msgspec.Struct):
+    """How long an iteration took."""
+
+    iteration: int
+    duration_seconds: float
+    stage_count: int
+    completed_stages: int
+
+
+class LoopTimings(msgspec.Struct):
+    """How long all iterations took."""
+
+    total_iteration_seconds: float
+    average_iteration_seconds: float
+    iteration_timings: list[IterationTiming]
+
+
+class LoopFigures(msgspec.Struct):
+    """Totals of a loop."""
+
+    loop_id: str
+    status: str
+    current_iteration: int
+    iterations: IterationCounts
+    stages: StageCounts
+    timings: LoopTimings
+    duration_seconds: float
+
+
 @dataclass(slots=True)
 class LoopStage:
     """One stage of an iteration."""
@@ -45,15 +192,15 @@ class LoopStage:
     summary: str = ""
     session: str | None = None  # of the agent that has worked on it, if it has reported one
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        return {
-            "index": self.index,
-            "name": self.id,
-            "role": self.role,
-            "status": self.status,
-            "summary": " ".join(self.summary.split())[:SUMMARY_CHARS],
-            "session_id": self.session,
-        }
+    def view(self) -> StageView:
+        return StageView(
+            index=self.index,
+            name=self.id,
+            role=self.role,
+            status=self.status,
+            summary=" ".join(self.summary.split())[:SUMMARY_CHARS],
+            session_id=self.session,
+        )
 
 
 @dataclass(slots=True)
@@ -79,19 +226,6 @@ class LoopIteration:
 
     def name(self, run: str) -> str:
         return f"{run}.{self.number}"
-
-    def as_dict(self, run: str) -> dict[str, JsonValue]:
-        return {
-            "id": self.name(run),
-            "iteration_number": self.number,
-            "status": self.status,
-            "started_at": timestamp(self.started_at),
-            "completed_at": timestamp(self.finished_at) if self.finished_at else None,
-            "duration_seconds": self.seconds,
-            "stage_count": len(self.stages),
-            "completed_stage_count": self.completed,
-            "stages": [one.as_dict() for one in self.stages],
-        }
 
 
 def cycles_of(
@@ -291,29 +425,30 @@ class Seen:
         open_stages = [one.index for one in self.stages if one.status not in _PASSED]
         return open_stages[0] if open_stages else max(len(self.stages) - 1, 0)
 
-    def dispatch(self, status: str = "running") -> dict[str, JsonValue]:
+    def dispatch(self, status: str = "running") -> DispatchView:
         """The dispatch of the work of a loop with this status: the last dispatched stage, its
         failure, and while the loop is paused the next stage.
         """
         if not self.asked:
             waits = "until it is resumed" if status == "paused" else "for its first stage to begin"
-            return {"status": "pending", "message": f"waiting {waits}"}
-        told: dict[str, JsonValue] = {
-            "status": "failed" if self.trouble else "dispatched",
-            "task_id": self.task,
-            "stage_id": self.asked,
-            "stage_index": self.asked_index,
-            "updated_at": timestamp(self.at),
-        }
+            return DispatchView(status="pending", message=f"waiting {waits}")
+        told = DispatchView(
+            status="failed" if self.trouble else "dispatched",
+            task_id=self.task,
+            stage_id=self.asked,
+            stage_index=self.asked_index,
+            updated_at=timestamp(self.at),
+        )
         if self.trouble:
-            return {**told, "message": self.trouble[:SUMMARY_CHARS]}
+            told.message = self.trouble[:SUMMARY_CHARS]
+            return told
         if self.cut_off and status != "running":
-            return {**told, "message": self.cut_off[:SUMMARY_CHARS]}
-        if status == "paused" and self.stages:
+            told.message = self.cut_off[:SUMMARY_CHARS]
+        elif status == "paused" and self.stages:
             following = self.stages[self.stage]
             word = "continues" if following.status == "running" else "begins"
-            words = f"paused: stage {following.index} ({following.id}) {word} after a resume"
-            return {**told, "message": words, "next_stage_index": following.index}
+            told.message = f"paused: stage {following.index} ({following.id}) {word} after a resume"
+            told.next_stage_index = following.index
         return told
 
 

@@ -86,16 +86,16 @@ async def listed(request: RouteRequest) -> Answer:
         cursor=query.cursor,
     )
     found = await loops.list_loops(*_call(request), wanted)
-    return {
-        "loops": [sheet(request.context.service, row).loop() for row in found.rows],
-        "count": len(found.rows),
-        "active": found.active,
-        "next": found.next,
-    }
+    return ManyLoops(
+        loops=[sheet(request.context.service, row).loop() for row in found.rows],
+        count=len(found.rows),
+        active=found.active,
+        next=found.next,
+    )
 
 
 async def active(request: RouteRequest) -> Answer:
-    return {"active": await loops.count(*_call(request), Request())}
+    return ActiveCount(await loops.count(*_call(request), Request()))
 
 
 # -- one loop --------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ async def started(request: RouteRequest) -> Answer:
         on_disconnect=body.on_disconnect,
     )
     made = await loops.start(*_call(request), wanted)
-    row = request.context.here.log.row(str(made["loop_id"]))
-    return _answer_started(request, row, made["warnings"])
+    row = request.context.here.log.row(made.loop_id)
+    return _answer_started(request, row, made.warnings)
 
 
 async def created_answer(request: RouteRequest, run: str) -> Answer:
@@ -126,9 +126,10 @@ async def created_answer(request: RouteRequest, run: str) -> Answer:
     return _answer_started(request, request.context.here.log.row(run), [])
 
 
-def _answer_started(request: RouteRequest, row: RunRow, warnings: JsonValue) -> Answer:
+def _answer_started(request: RouteRequest, row: RunRow, warnings: list[str]) -> Answer:
     """A loop that was just started, where it is, and the warnings about its definition."""
-    answer = {**whole(sheet(request.context.service, row)), "warnings": warnings}
+    shown = whole(sheet(request.context.service, row))
+    answer = StartedLoop(**msgspec.structs.asdict(shown), warnings=warnings)
     response = as_response(answer, 201)
     response.headers["Location"] = f"{BASE}/{row.run}"
     return response
@@ -143,40 +144,33 @@ async def shown(request: RouteRequest) -> Answer:
     return whole(await sheet_of(request))
 
 
-def whole(found: Sheet) -> dict[str, JsonValue]:
+def whole(found: Sheet) -> OneLoop:
     newest = found.newest()
-    return {
-        "loop": found.loop(),
-        "iteration": found.iteration(newest),
-        "stages": found.stages(newest),
-    }
+    return OneLoop(found.loop(), found.iteration(newest), found.stages(newest))
 
 
 async def history(request: RouteRequest) -> Answer:
     found = await sheet_of(request)
     answer = [found.in_full(cycle) for cycle in found.cycles]
-    return {"loop": found.loop(), "history": answer, "count": len(answer)}
+    return LoopHistory(found.loop(), answer, len(answer))
 
 
 async def iterations(request: RouteRequest) -> Answer:
     found = await sheet_of(request)
     answer = [found.iteration(cycle) for cycle in found.cycles]
-    return {"iterations": answer, "count": len(answer)}
+    return LoopIterations(answer, len(answer))
 
 
 async def iteration(request: RouteRequest) -> Answer:
     found, wanted = await sheet_of(request), request.params["iteration"]
     for cycle in found.cycles:
         if cycle.name(found.row.run) == wanted:
-            return {"iteration": found.iteration(cycle), "stages": found.stages(cycle)}
+            return OneIteration(found.iteration(cycle), found.stages(cycle))
     raise NotFound(f"{found.row.run} has no iteration {wanted[:80]!a}")
 
 
 async def metrics(request: RouteRequest) -> Answer:
-    row = await row_of(request)
-    until = row.headline.finished_at or request.context.clock.now_ms()
-    took = (until - row.headline.started_at) / 1_000
-    return {**figures(request.context.service, row.run), "duration_seconds": took}
+    return figures(request.context.service, (await row_of(request)).run)
 
 
 async def deleted(request: RouteRequest) -> Answer:
@@ -208,7 +202,7 @@ async def stopped(request: RouteRequest) -> Answer:
 
 
 def _now(row: RunRow) -> Answer:
-    return {"id": row.run, "status": loop_status(row)}
+    return Steered(row.run, loop_status(row))
 
 
 FAMILY = RouteFamily(

@@ -378,36 +378,37 @@ class Sheet:
     def status(self) -> str:
         return loop_status(self.row)
 
-    def loop(self) -> Part:
+    def loop(self) -> Loop:
         head, started = self.row.headline, self.state.started
         assert started is not None, "a run begins with this"
         parameters: JsonValue = dict(started.inputs)
-        return {
-            "id": self.row.run,
-            "definition_name": head.name,
-            "session_id": head.session or None,
-            "project_id": started.project or None,
-            "goal": goal_of(self.state),
-            "status": self.status,
-            "outcome": head.status if row_ended(self.row) else None,
-            "reason": head.reason or None,
-            "current_iteration": max(self.seen.iteration, 1),
-            "current_stage": self.seen.stage,
-            "max_iterations": self.seen.most,
-            "termination_criteria": self._criteria(),
-            "configuration": {"plan": started.plan, "resolved_parameters": parameters},
-            "started_at": shown_time(head.started_at),
-            "completed_at": shown_time(head.finished_at),
-            "last_activity_at": shown_time(head.updated_at),
-            "metadata": self._metadata(),
-            "labels": [*self.state.control.labels],
-            "origin": "conversation" if head.session else "headless",
-            "escalation": self.blocked,
-            "started_by": started.by,
-        }
+        return Loop(
+            id=self.row.run,
+            definition_name=head.name,
+            session_id=head.session or None,
+            project_id=started.project or None,
+            goal=goal_of(self.state),
+            status=self.status,
+            outcome=head.status if row_ended(self.row) else None,
+            reason=head.reason or None,
+            current_iteration=max(self.seen.iteration, 1),
+            current_stage=self.seen.stage,
+            max_iterations=self.seen.most,
+            termination_criteria=self._criteria(),
+            configuration={"plan": started.plan, "resolved_parameters": parameters},
+            started_at=shown_time(head.started_at),
+            completed_at=shown_time(head.finished_at),
+            last_activity_at=shown_time(head.updated_at),
+            metadata=self._metadata(),
+            labels=[*self.state.control.labels],
+            origin="conversation" if head.session else "headless",
+            escalation=self.blocked,
+            started_by=started.by,
+        )
 
     def _metadata(self) -> Part:
-        return {**self.state.control.metadata, "dispatch": self.seen.dispatch(self.status)}
+        dispatch = msgspec.to_builtins(self.seen.dispatch(self.status))
+        return {**self.state.control.metadata, "dispatch": dispatch}
 
     def _criteria(self) -> str | None:
         """What approved or reached means, with the parameters of the loop."""
@@ -432,40 +433,41 @@ class Sheet:
             return self.cycles[-1]
         return LoopIteration(1, stages_of(self.state.plan), self.row.headline.started_at)
 
-    def iteration(self, cycle: LoopIteration) -> Part:
+    def iteration(self, cycle: LoopIteration) -> LoopIterationItem:
         run = self.row.run
-        return {
-            "id": cycle.name(run),
-            "loop_id": run,
-            "iteration_number": cycle.number,
-            "status": cycle.status,
-            "outcome_summary": _outcome(cycle) if cycle.finished_at is not None else None,
-            "started_at": shown_time(cycle.started_at),
-            "completed_at": shown_time(cycle.finished_at),
-            "duration_seconds": cycle.seconds,
-            "stage_count": len(cycle.stages),
-            "completed_stage_count": cycle.completed,
-        }
+        return LoopIterationItem(
+            id=cycle.name(run),
+            loop_id=run,
+            iteration_number=cycle.number,
+            status=cycle.status,
+            outcome_summary=_outcome(cycle) if cycle.finished_at is not None else None,
+            started_at=shown_time(cycle.started_at),
+            completed_at=shown_time(cycle.finished_at),
+            duration_seconds=cycle.seconds,
+            stage_count=len(cycle.stages),
+            completed_stage_count=cycle.completed,
+        )
 
-    def stages(self, cycle: LoopIteration) -> list[JsonValue]:
+    def stages(self, cycle: LoopIteration) -> list[StageItem]:
         return [self._stage(cycle, one) for one in cycle.stages]
 
-    def _stage(self, cycle: LoopIteration, stage: LoopStage) -> Part:
+    def _stage(self, cycle: LoopIteration, stage: LoopStage) -> StageItem:
         name, times = cycle.name(self.row.run), self.times.get((cycle.number, stage.index), Times())
-        return {
-            "id": f"{name}.{stage.index}",
-            "iteration_id": name,
-            "stage_index": stage.index,
-            "name": stage.id,
-            "role": stage.role,
-            "status": stage.status,
-            "result_summary": _cut(stage.summary) or None,
-            "started_at": shown_time(times.started),
-            "completed_at": shown_time(times.ended),
-        }
+        return StageItem(
+            id=f"{name}.{stage.index}",
+            iteration_id=name,
+            stage_index=stage.index,
+            name=stage.id,
+            role=stage.role,
+            status=stage.status,
+            result_summary=_cut(stage.summary) or None,
+            started_at=shown_time(times.started),
+            completed_at=shown_time(times.ended),
+        )
 
-    def in_full(self, cycle: LoopIteration) -> Part:
-        return {**self.iteration(cycle), "stages": self.stages(cycle)}
+    def in_full(self, cycle: LoopIteration) -> IterationInFull:
+        shown = msgspec.structs.asdict(self.iteration(cycle))
+        return IterationInFull(**shown, stages=self.stages(cycle))
 
 
 def sheet(service: Service, row: RunRow) -> Sheet:

@@ -9,6 +9,7 @@ import json
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
@@ -37,9 +38,21 @@ from loopwright.ports.headline import current_loop, figures_after
 from loopwright.views.event_records import audit_rows, event_on_wire, timestamp
 from loopwright.views.formats import usage_amounts
 from loopwright.views.role_loops import (
+    CurrentStage,
+    IterationCounts,
+    IterationsUsed,
+    IterationTiming,
+    LiveLoop,
+    LoopFigures,
+    LoopIdentity,
     LoopIteration,
+    LoopPosition,
+    LoopSpend,
     LoopStage,
+    LoopTimings,
     Seen,
+    StageCost,
+    StageCounts,
     cycles_of,
     loop_status,
     seen,
@@ -129,7 +142,7 @@ def spending(plan: Plan, events: Iterable[AnyEvent]) -> StageSpend:
     return seen_loop
 
 
-def live(service: Service, reference: str) -> dict[str, JsonValue]:
+def live(service: Service, reference: str) -> LiveLoop:
     """The state of a loop."""
     row = loop_row(service, service.find(reference))
     numbered = service.events(row.run)
@@ -138,56 +151,50 @@ def live(service: Service, reference: str) -> dict[str, JsonValue]:
     seen_loop = seen(state.plan, events, service.read_text)
     spent = spending(state.plan, events)
     until = row.headline.finished_at or service.clock.now_ms()
-    stages = _stages(state, cycles_of(state.plan, events, service.read_text), spent)
-    recent: list[JsonValue] = [event_on_wire(row.run, one) for one in numbered[-RECENT:][::-1]]
-    return {
-        "loop": {
-            "id": row.run,
-            "definition": row.headline.name,
-            "status": loop_status(row),
-            "goal": goal_of(state),
-            "labels": [*state.control.labels],
-            "metadata": {
-                **state.control.metadata,
-                "dispatch": seen_loop.dispatch(loop_status(row)),
-            },
-        },
-        "position": {
-            "iteration": seen_loop.iteration,
-            "max_iterations": seen_loop.most,
-            "stage": seen_loop.stage,
-            "stage_count": len(seen_loop.stages),
-        },
-        "current_stage": _current(state, seen_loop, events),
-        "budget": {
+    return LiveLoop(
+        loop=LoopIdentity(
+            id=row.run,
+            definition=row.headline.name,
+            status=loop_status(row),
+            goal=goal_of(state),
+            labels=[*state.control.labels],
+            metadata={**state.control.metadata, "dispatch": seen_loop.dispatch(loop_status(row))},
+        ),
+        position=LoopPosition(
+            iteration=seen_loop.iteration,
+            max_iterations=seen_loop.most,
+            stage=seen_loop.stage,
+            stage_count=len(seen_loop.stages),
+        ),
+        current_stage=_current(state, seen_loop, events),
+        budget=LoopSpend(
             **_figures([*spent.stages.values(), spent.other]),
-            "judging_tokens": _tokens(spent.judging),
-            "iterations": {"used": seen_loop.iteration, "max": seen_loop.most},
-            "elapsed_seconds": round((until - row.headline.started_at) / 1_000, 3),
-        },
-        "stages": stages,
-        "recent_events": recent,
-    }
+            judging_tokens=_tokens(spent.judging),
+            iterations=IterationsUsed(used=seen_loop.iteration, max=seen_loop.most),
+            elapsed_seconds=round((until - row.headline.started_at) / 1_000, 3),
+        ),
+        stages=_stages(state, cycles_of(state.plan, events, service.read_text), spent),
+        recent_events=[event_on_wire(row.run, one) for one in numbered[-RECENT:][::-1]],
+    )
 
 
-def _stages(state: State, cycles: Sequence[LoopIteration], spent: StageSpend) -> list[JsonValue]:
+def _stages(state: State, cycles: Sequence[LoopIteration], spent: StageSpend) -> list[StageCost]:
     """Every stage of every iteration; also one that was made anew since, for what it has cost."""
     plan = {one.id: one for one in stages_of(state.plan)}
     shown: dict[tuple[int, str], LoopStage] = {
         (cycle.number, stage.id): stage for cycle in cycles for stage in cycle.stages
     }
-    rows: list[JsonValue] = []
+    rows: list[StageCost] = []
     for key in sorted({*shown, *spent.stages}, key=lambda key: (key[0], plan[key[1]].index)):
         stage = shown.get(key) or plan[key[1]]
         status = stage.status if key in shown else "replaced"
+        view = {**msgspec.structs.asdict(stage.view()), "status": status}
         figures = _figures([spent.stages.get(key, Usage())])
-        rows.append({**stage.as_dict(), "status": status, "iteration": key[0], **figures})
+        rows.append(StageCost(**view, iteration=key[0], **figures))
     return rows
 
 
-def _current(
-    state: State, seen_loop: Seen, events: Sequence[AnyEvent]
-) -> dict[str, JsonValue] | None:
+def _current(state: State, seen_loop: Seen, events: Sequence[AnyEvent]) -> CurrentStage | None:
     """The active stage, its agent, and the time of its last output."""
     if not seen_loop.stages or seen_loop.stages[seen_loop.stage].status != "running":
         return None
@@ -196,13 +203,13 @@ def _current(
     last = max(
         (event.at for event in events if _is_inside(event, seen_loop.asked)), default=seen_loop.at
     )
-    return {
-        **stage.as_dict(),
-        "model": (agent.model or agent.spec) if agent is not None else None,
-        "task_id": seen_loop.task,
-        "stage_id": seen_loop.asked,
-        "last_event_at": timestamp(last),
-    }
+    return CurrentStage(
+        **msgspec.structs.asdict(stage.view()),
+        model=(agent.model or agent.spec) if agent is not None else None,
+        task_id=seen_loop.task,
+        stage_id=seen_loop.asked,
+        last_event_at=timestamp(last),
+    )
 
 
 def _agent(state: State, stage: str) -> str:
@@ -217,7 +224,7 @@ def _is_inside(event: AnyEvent, place: str) -> bool:
     return bool(place) and (path == place or path.startswith(f"{place}."))
 
 
-def _figures(used: Iterable[Usage]) -> dict[str, JsonValue]:
+def _figures(used: Iterable[Usage]) -> dict[str, Any]:
     total = Usage()
     for one in used:
         total = total + one
@@ -231,63 +238,50 @@ def _tokens(used: Usage) -> int:
     return used.input_tokens + used.output_tokens
 
 
-def history(service: Service, reference: str) -> dict[str, JsonValue]:
-    """Every iteration with its stages, in their order."""
-    row = _row(service, reference)
-    shown: list[JsonValue] = [one.as_dict(row.run) for one in _cycles(service, row)]
-    return {"loop_id": row.run, "status": loop_status(row), "history": shown, "count": len(shown)}
-
-
-def iteration(service: Service, reference: str, wanted: str) -> dict[str, JsonValue]:
-    """One iteration by its id; not one of another loop."""
-    row = _row(service, reference)
-    for one in _cycles(service, row):
-        if one.name(row.run) == wanted:
-            return one.as_dict(row.run)
-    raise NotFound(f"{row.run} has no iteration {wanted!r}")
-
-
-def figures(service: Service, reference: str) -> dict[str, JsonValue]:
+def figures(service: Service, reference: str) -> LoopFigures:
     """Totals of a loop: they follow from its history alone."""
     row = _row(service, reference)
     cycles = _cycles(service, row)
     stages = [stage for one in cycles for stage in one.stages]
     spent = [one.seconds for one in cycles]
-    timings: list[JsonValue] = [
-        {
-            "iteration": one.number,
-            "duration_seconds": one.seconds,
-            "stage_count": len(one.stages),
-            "completed_stages": one.completed,
-        }
-        for one in cycles
-    ]
-    return {
-        "loop_id": row.run,
-        "status": loop_status(row),
-        "current_iteration": cycles[-1].number if cycles else 1,
-        "iterations": {"total": len(cycles), "by_status": _count(one.status for one in cycles)},
-        "stages": {
-            "total": len(stages),
-            "by_status": _count(one.status for one in stages),
-            "by_role": _count(one.role for one in stages),
-        },
-        "timings": {
-            "total_iteration_seconds": sum(spent),
-            "average_iteration_seconds": sum(spent) / len(spent) if spent else 0,
-            "iteration_timings": timings,
-        },
-    }
+    until = row.headline.finished_at or service.clock.now_ms()
+    return LoopFigures(
+        loop_id=row.run,
+        status=loop_status(row),
+        current_iteration=cycles[-1].number if cycles else 1,
+        iterations=IterationCounts(len(cycles), Counter(one.status for one in cycles)),
+        stages=StageCounts(
+            total=len(stages),
+            by_status=Counter(one.status for one in stages),
+            by_role=Counter(one.role for one in stages),
+        ),
+        timings=LoopTimings(
+            total_iteration_seconds=sum(spent),
+            average_iteration_seconds=sum(spent) / len(spent) if spent else 0,
+            iteration_timings=[
+                IterationTiming(one.number, one.seconds, len(one.stages), one.completed)
+                for one in cycles
+            ],
+        ),
+        duration_seconds=(until - row.headline.started_at) / 1_000,
+    )
 
 
-def forget(service: Service, reference: str, *, by: str) -> dict[str, JsonValue]:
+class ForgottenLoop(msgspec.Struct):
+    """A loop that was forgotten."""
+
+    deleted: bool
+    id: str
+
+
+def forget(service: Service, reference: str, *, by: str) -> ForgottenLoop:
     """Forget a loop that has ended."""
     row = _row(service, reference)
     if not row_ended(row):
         message = f"{row.run} is {loop_status(row)}: stop it first"
         raise Conflict(message, code="wrong-state")
     service.forget([row.run], by=by)
-    return {"deleted": True, "id": row.run}
+    return ForgottenLoop(deleted=True, id=row.run)
 
 
 def _row(service: Service, reference: str) -> RunRow:
@@ -298,13 +292,6 @@ def _cycles(service: Service, row: RunRow) -> list[LoopIteration]:
     events = [one.event for one in service.events(row.run)]
     now = row.headline.finished_at or service.clock.now_ms()
     return cycles_of(service.plan(events[0]), events, service.read_text, now=now)
-
-
-def _count(values: Iterable[str]) -> dict[str, JsonValue]:
-    found: dict[str, JsonValue] = {}
-    for one, count in Counter(values).items():
-        found[one] = count
-    return found
 
 
 FIELDS = ("goal", "max_iterations", "metadata", "labels")

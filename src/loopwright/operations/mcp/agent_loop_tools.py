@@ -51,7 +51,7 @@ from loopwright.operations.run_request import RunStart
 from loopwright.operations.run_tail import wait_for_end
 from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings
-from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop
+from loopwright.operations.use_cases.role_loops import RoleLoops, StartedRoleLoop, StartRoleLoop
 from loopwright.operations.wiring import Local
 from loopwright.ports import EffectJob
 from loopwright.tools.builtin import schema, text, whole
@@ -151,7 +151,7 @@ class AgentLoops:
     caller: CallingAgent
     started: list[str] = field(default_factory=list)
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
-    pending: set["asyncio.Task[dict[str, JsonValue]]"] = field(default_factory=set)
+    pending: set["asyncio.Task[StartedRoleLoop]"] = field(default_factory=set)
 
     # -- what is offered
 
@@ -195,7 +195,7 @@ class AgentLoops:
         try:
             async with self.starting:  # one after the other, as each counts those before it
                 begun = await self._create(given)
-            run = str(begun["loop_id"])
+            run = begun.loop_id
             if until_ended:
                 await self._rest(run)
         finally:
@@ -205,7 +205,7 @@ class AgentLoops:
             return msgspec.json.encode(begun).decode()
         return (await self._tools().answer(STATUS.name, {"id": run})).text
 
-    async def _create(self, given: Arguments) -> dict[str, JsonValue]:
+    async def _create(self, given: Arguments) -> StartedRoleLoop:
         open_runs = [run for run in self.started if not self._has_ended(run)]
         if len(open_runs) >= MOST_OPEN:
             raise LoopwrightError(
@@ -229,9 +229,9 @@ class AgentLoops:
         task.add_done_callback(self.pending.discard)
         return await asyncio.shield(task)  # a call that ends meanwhile still knows its child run
 
-    async def _record(self, loops: RoleLoops, options: StartRoleLoop) -> dict[str, JsonValue]:
+    async def _record(self, loops: RoleLoops, options: StartRoleLoop) -> StartedRoleLoop:
         begun = await loops.start(options)
-        self.started.append(str(begun["loop_id"]))
+        self.started.append(begun.loop_id)
         return begun
 
     def _spec(self, name: str) -> str:

@@ -316,7 +316,8 @@ class LoopTools:
             project_slug=read_text(given, "project_slug"),
             session=self.session,
         )
-        return _json(await loops.start(self.loops.app_here, self.loops.caller(), request))
+        begun = await loops.start(self.loops.app_here, self.loops.caller(), request)
+        return _json(msgspec.structs.asdict(begun))
 
     def _is_person(self) -> bool:
         """Whether a person has started this server, and not an agent inside a run."""
@@ -332,7 +333,7 @@ class LoopTools:
         service = self.loops.here.service
         result = summary(service.state(run), service.read_text)
         more = {"iterations": result.iterations, "output": result.output}
-        return _json({**self.loops.status(run), **more})
+        return _json({**msgspec.structs.asdict(self.loops.status(run)), **more})
 
     async def _events(self, given: Arguments) -> str:
         after = given.get("after")

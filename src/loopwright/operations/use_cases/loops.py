@@ -14,7 +14,14 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.api_types import Request
 from loopwright.operations.library import DefinitionLibrary, LibraryEntry
 from loopwright.operations.loops import loop_details
-from loopwright.operations.loops.loop_details import FIELDS, edit_of, forget, is_loop, loop_row
+from loopwright.operations.loops.loop_details import (
+    FIELDS,
+    ForgottenLoop,
+    edit_of,
+    forget,
+    is_loop,
+    loop_row,
+)
 from loopwright.operations.run_control import NO_CHANGES, ResumeChanges
 from loopwright.operations.run_start import choices
 from loopwright.operations.use_cases import gates, runs
@@ -26,10 +33,15 @@ from loopwright.operations.use_cases.operation import (
     RunReference,
     operation,
 )
-from loopwright.operations.use_cases.role_loops import RoleLoops, StartRoleLoop, check_status
+from loopwright.operations.use_cases.role_loops import (
+    RoleLoops,
+    StartedRoleLoop,
+    StartRoleLoop,
+    check_status,
+)
 from loopwright.operations.use_cases.trackers import sessions_of
 from loopwright.ports import RunRow, RunStatus
-from loopwright.views.role_loops import loop_status
+from loopwright.views.role_loops import LiveLoop, loop_status
 
 AT_ONCE = 500
 RUN = "/api/v1/runs/{run}"
@@ -174,7 +186,7 @@ async def show(app: App, _caller: Caller, request: LoopReference) -> RunRow:
     "viewer",
     "Where a loop is now, what it has spent, and what happened last",
 )
-async def live(app: App, _caller: Caller, request: LoopReference) -> dict[str, JsonValue]:
+async def live(app: App, _caller: Caller, request: LoopReference) -> LiveLoop:
     """The current stage and spend of a loop."""
     return loop_details.live(app.service, loop_row(app.service, request.loop).run)
 
@@ -187,7 +199,7 @@ async def live(app: App, _caller: Caller, request: LoopReference) -> dict[str, J
     audit=runs.start.audit,
     draining="refuse",
 )
-async def start(app: App, caller: Caller, request: StartRoleLoop) -> dict[str, JsonValue]:
+async def start(app: App, caller: Caller, request: StartRoleLoop) -> StartedRoleLoop:
     """Start a loop of roles, in a session if one is named; its description with warnings."""
     if request.is_stored_session:
         sessions_of(app).check(request.session)
@@ -314,7 +326,7 @@ async def retry(app: App, caller: Caller, request: RetryStage) -> SteeredLoop:
     audit=("run.forgotten",),
     draining="serve",
 )
-async def remove(app: App, caller: Caller, request: LoopReference) -> dict[str, JsonValue]:
+async def remove(app: App, caller: Caller, request: LoopReference) -> ForgottenLoop:
     """Delete the run of a loop that has ended."""
     return forget(app.service, loop_row(app.service, request.loop).run, by=caller.name)
 

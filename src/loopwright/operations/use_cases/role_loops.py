@@ -47,8 +47,16 @@ from loopwright.operations.use_cases.operation import App, Caller, RunReference,
 from loopwright.operations.wiring import Local
 from loopwright.ports import OPEN_STATUSES, RunRow
 from loopwright.ports.headline import figures_of
-from loopwright.views.formats import figures_amounts
-from loopwright.views.role_loops import GOAL_CHARS, Seen, loop_status, seen, shown_time
+from loopwright.views.formats import UsageAmounts, figures_amounts
+from loopwright.views.role_loops import (
+    GOAL_CHARS,
+    DispatchView,
+    Seen,
+    StageInSession,
+    loop_status,
+    seen,
+    shown_time,
+)
 from loopwright.views.run_responses import ResumedSummary
 from loopwright.views.status_text import RESUMABLE
 from loopwright.views.status_text import goal as goal_of
@@ -80,6 +88,44 @@ class StartRoleLoop(Request):
     session: str = ""
     is_stored_session: bool = False  # whether the session is a record, which has to be open
     on_disconnect: OnDisconnect | None = None
+
+
+class StartedRoleLoop(msgspec.Struct):
+    """A loop that was just started, and the warnings about its definition and its workspace."""
+
+    loop_id: str
+    definition: str
+    goal: str
+    max_iterations: int | None
+    parameters: dict[str, JsonValue]
+    roles: list[str]
+    termination: JsonValue
+    project_id: str
+    warnings: list[str]
+    message: str
+
+
+class RoleLoopStatus(msgspec.Struct):
+    """One loop in detail."""
+
+    id: str
+    definition: str
+    status: str
+    outcome: str | None
+    reason: str | None
+    goal: str
+    current_iteration: int
+    current_stage: int
+    max_iterations: int | None
+    started_at: str | None
+    completed_at: str | None
+    elapsed_seconds: float
+    metadata: dict[str, JsonValue | DispatchView]
+    labels: list[str]
+    usage: UsageAmounts
+    current_iteration_status: str
+    session_id: str
+    stages: list[StageInSession]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +162,7 @@ class RoleLoops:
         name = by or self.by or current_user()
         return Caller(name=name, role=acting_role(), interface=service.via)
 
-    async def start(self, options: StartRoleLoop, beside: Beside = alone) -> dict[str, JsonValue]:
+    async def start(self, options: StartRoleLoop, beside: Beside = alone) -> StartedRoleLoop:
         """Start a loop, and keep something beside it. Nothing is created unless all of it can be
         created and a driver is available.
         """
@@ -162,21 +208,21 @@ class RoleLoops:
         start = replace(start, session=options.session, project=project.id, beside=beside)
         run = await launch_run(self.here.service, start, is_checked=True)
         rounds = seen(definition.plan, (), lambda _: "")
-        return {
-            "loop_id": run,
-            "definition": options.definition,
-            "goal": options.goal,
-            "max_iterations": options.max_iterations or rounds.most,
-            "parameters": dict(start.inputs),
-            "roles": [one.role for one in rounds.stages],
-            "termination": listed.termination,
-            "project_id": project.id,
-            "warnings": [
+        return StartedRoleLoop(
+            loop_id=run,
+            definition=options.definition,
+            goal=options.goal,
+            max_iterations=options.max_iterations or rounds.most,
+            parameters=dict(start.inputs),
+            roles=[one.role for one in rounds.stages],
+            termination=listed.termination,
+            project_id=project.id,
+            warnings=[
                 *rendered(replace(one, file=options.definition) for one in definition.warnings),
                 *start_warnings(self.here.service, run),
             ],
-            "message": f"The loop has started. loop_status with id {run} tells how it goes.",
-        }
+            message=f"The loop has started. loop_status with id {run} tells how it goes.",
+        )
 
     # -- looking
 
@@ -200,7 +246,7 @@ class RoleLoops:
         where = f"iteration {seen_loop.iteration}{of}, stage {seen_loop.stage}"
         return f"{row.run}  {loop_status(row)}  {where}  {goal[:GOAL_CHARS]}  {begun}"
 
-    def status(self, reference: str) -> dict[str, JsonValue]:
+    def status(self, reference: str) -> RoleLoopStatus:
         """One loop in detail."""
         run = self.here.service.find(reference)
         row = self.here.log.row(run)
@@ -208,29 +254,32 @@ class RoleLoops:
         head = row.headline
         session = head.session or run
         until = head.finished_at or self.here.service.clock.now_ms()
-        return {
-            "id": run,
-            "definition": head.name,
-            "status": loop_status(row),
-            "outcome": head.status if head.finished_at is not None else None,
-            "reason": head.reason,
-            "goal": goal_of(state),
-            "current_iteration": seen_loop.iteration,
-            "current_stage": seen_loop.stage,
-            "max_iterations": seen_loop.most,
-            "started_at": shown_time(head.started_at),
-            "completed_at": shown_time(head.finished_at),
-            "elapsed_seconds": round((until - head.started_at) / 1_000, 3),
-            "metadata": {
+        return RoleLoopStatus(
+            id=run,
+            definition=head.name,
+            status=loop_status(row),
+            outcome=head.status if head.finished_at is not None else None,
+            reason=head.reason,
+            goal=goal_of(state),
+            current_iteration=seen_loop.iteration,
+            current_stage=seen_loop.stage,
+            max_iterations=seen_loop.most,
+            started_at=shown_time(head.started_at),
+            completed_at=shown_time(head.finished_at),
+            elapsed_seconds=round((until - head.started_at) / 1_000, 3),
+            metadata={
                 **state.control.metadata,
                 "dispatch": seen_loop.dispatch(loop_status(row)),
             },
-            "labels": [*state.control.labels],
-            "usage": msgspec.structs.asdict(figures_amounts(figures_of(state))),
-            "current_iteration_status": seen_loop.round_status,
-            "session_id": session,
-            "stages": [{**one.as_dict(), "parent_session_id": session} for one in seen_loop.stages],
-        }
+            labels=[*state.control.labels],
+            usage=figures_amounts(figures_of(state)),
+            current_iteration_status=seen_loop.round_status,
+            session_id=session,
+            stages=[
+                StageInSession(**msgspec.structs.asdict(one.view()), parent_session_id=session)
+                for one in seen_loop.stages
+            ],
+        )
 
     def _seen(self, run: str) -> tuple[Seen, State]:
         service = self.here.service
