@@ -61,7 +61,7 @@ def test_with_nobody_to_ask_nothing_is_allowed(tmp_path: Path) -> None:
     assert not (tmp_path / "a.txt").exists()
 
 
-def test_questions_that_are_alike_are_told_apart(tmp_path: Path) -> None:
+def test_questions_that_are_alike_are_distinguished(tmp_path: Path) -> None:
     """The same wish again is another question."""
     _, asked, _ = ask(tmp_path, "write twice", says=True)
     assert [question.number for question in asked] == [0, 1]
@@ -79,7 +79,7 @@ def test_a_definition_decides_before_anybody_is_asked(
     assert (tmp_path / "a.txt").exists() is written
 
 
-def test_a_session_goes_on(tmp_path: Path) -> None:
+def test_a_session_continues(tmp_path: Path) -> None:
     """A loaded session is the same, its replay is no answer, and its cost is taken off."""
     used = Usage(0, 0, 0.2)
     answer, _, _ = ask(tmp_path, says=True, session="s-0", session_used=used)

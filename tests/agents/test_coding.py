@@ -141,7 +141,7 @@ def test_long_instructions_are_a_file_for_the_time_of_the_call(
 
 
 @every_cli
-def test_a_missing_program_is_told_with_its_cure(tmp_path: Path, cli: str) -> None:
+def test_a_missing_program_is_reported_with_its_cure(tmp_path: Path, cli: str) -> None:
     """The failure says how to install it."""
     answer = Stage({"PATH": "/nowhere"}).perform(job(tmp_path, agent=agent(cli)))
     assert isinstance(answer, EffectFailure)

@@ -34,7 +34,7 @@ def test_without_files_nothing_changes(tmp_path: Path) -> None:
     assert with_files(plain) is plain
 
 
-def test_files_stand_below_the_task(tmp_path: Path) -> None:
+def test_files_are_below_the_task(tmp_path: Path) -> None:
     """In the order in which they are named, each under its name."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("first")
@@ -45,7 +45,7 @@ def test_files_stand_below_the_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../secret", "link", "missing", "binary", "large"])
-def test_what_cannot_be_shown_is_told(tmp_path: Path, name: str) -> None:
+def test_what_cannot_be_shown_is_reported(tmp_path: Path, name: str) -> None:
     """Outside, by a link, not there, no text, too large: the agent is told and is called."""
     workspace = tmp_path / "work"
     workspace.mkdir()

@@ -145,7 +145,7 @@ def test_a_path_is_what_its_author_says(workspace: Path, word: str) -> None:
     assert Path(found).resolve().is_relative_to(workspace.resolve())
 
 
-def test_the_search_goes_on_past_what_cannot_run(tmp_path: Path, workspace: Path) -> None:
+def test_the_search_continues_past_what_cannot_run(tmp_path: Path, workspace: Path) -> None:
     """Folders and files that are not executable do not hide a program further on."""
     tool(tmp_path / "first" / "git", mode=0o644)
     (tmp_path / "second" / "git").mkdir(parents=True)

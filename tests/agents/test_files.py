@@ -88,7 +88,7 @@ def test_a_link_inside_is_followed(folder: Path) -> None:
     assert read_beneath(folder, "same", LIMIT) == b"hello"
 
 
-def test_what_is_missing_is_told(folder: Path) -> None:
+def test_what_is_missing_is_reported(folder: Path) -> None:
     """A missing file and a missing folder are named as such."""
     assert code(read_beneath(folder, "nothing", LIMIT)) == "cannot-read"
     assert code(read_beneath(folder / "gone", "x", LIMIT)) == "cannot-read"

@@ -72,7 +72,7 @@ def test_a_blank_prompt_starts_nothing(tmp_path: Path, kind: str, prompt: str) -
 
 @pytest.mark.item("D12")
 @pytest.mark.parametrize("spec", ["command:cat", "jsonl:cat"])
-def test_a_missing_workspace_is_told(tmp_path: Path, spec: str) -> None:
+def test_a_missing_workspace_is_reported(tmp_path: Path, spec: str) -> None:
     """Without its workspace nothing is started, and the failure says so."""
     answer = failed(Stage().perform(job(tmp_path / "gone", agent=agent(spec))))
     assert answer.error.type == "workspace_gone"
@@ -133,7 +133,7 @@ def test_live_text_keeps_characters_whole(tmp_path: Path) -> None:
     assert answer.output == stage.said() == "grün"
 
 
-def test_json_lines_are_heard_as_what_they_mean(tmp_path: Path) -> None:
+def test_json_lines_are_read_as_what_they_mean(tmp_path: Path) -> None:
     """Live, text lines are text and tool lines are tools, also when they come in pieces."""
     lines = tmp_path / "lines"
     lines.write_text(
@@ -340,7 +340,7 @@ def test_jobs_do_not_share_what_they_say(tmp_path: Path) -> None:
     assert [answer.output for answer in asyncio.run(both())] == ["a", "b", "c"]
 
 
-def test_a_check_tells_both_streams(tmp_path: Path) -> None:
+def test_a_check_reports_both_streams(tmp_path: Path) -> None:
     """What a check printed on stderr is evidence too; a step's output is its stdout alone."""
     code = 'import sys; print("out"); sys.exit("bad")'
     asked = job(tmp_path, command(sys.executable, "-I", "-S", "-c", code))

@@ -84,7 +84,7 @@ def test_elsewhere_the_lock_tells(presence: Presence, tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_behind_a_wall(presence: Presence, tmp_path: Path) -> None:
+def test_in_a_sandbox(presence: Presence, tmp_path: Path) -> None:
     """A process that has its numbers for itself is alive until it ends, for those outside."""
     if bubblewrap.works() is not None:
         pytest.skip(f"bubblewrap cannot work here: {bubblewrap.works()}")
@@ -108,7 +108,7 @@ def test_behind_a_wall(presence: Presence, tmp_path: Path) -> None:
         assert not presence.alive(owner)
 
 
-def test_behind_a_wall_with_the_table_of_the_outside(presence: Presence, tmp_path: Path) -> None:
+def test_in_a_sandbox_with_the_table_of_the_outside(presence: Presence, tmp_path: Path) -> None:
     """Its numbers mean nothing in /proc there: a process has a mark all the same, and the lock
     tells whether it lives, within and without.
     """
@@ -128,7 +128,7 @@ def test_behind_a_wall_with_the_table_of_the_outside(presence: Presence, tmp_pat
         assert not presence.alive(owner)
 
 
-def test_handed_over(presence: Presence, tmp_path: Path) -> None:
+def test_transferred(presence: Presence, tmp_path: Path) -> None:
     """Whoever leaves first leaves the lock to the other."""
     owner = elsewhere(owner_mark(TOKEN))
     with holder(tmp_path) as (_, process):
@@ -159,7 +159,7 @@ def test_a_file_that_is_taken_away_meanwhile(presence: Presence, tmp_path: Path)
     assert files(tmp_path) == []
 
 
-def test_a_file_that_is_made_again_while_somebody_cleans_up(
+def test_a_file_that_is_made_again_while_a_person_cleans_up(
     presence: Presence, tmp_path: Path
 ) -> None:
     """Two clean up at once: the slower one does not take away what was made since."""

@@ -357,7 +357,7 @@ def test_the_longest_argument_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.item("D12")
-def test_a_missing_workspace_is_told(tmp_path: Path) -> None:
+def test_a_missing_workspace_is_reported(tmp_path: Path) -> None:
     """In a directory that is gone nothing starts, and the reason is the directory."""
     end = run(program(tmp_path / "gone", "true"))
     assert (end.how, end.problem) == ("not_started", "workspace-gone")

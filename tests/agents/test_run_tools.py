@@ -116,7 +116,7 @@ def test_a_refusal_is_marked(tmp_path: Path) -> None:
     assert (told["is_error"], told["result"]) == (True, "dropped: no-coordinator")
 
 
-def test_what_was_said_last_is_still_heard(tmp_path: Path) -> None:
+def test_what_was_said_last_is_still_read(tmp_path: Path) -> None:
     """A program that writes and leaves, without even ending its line, has written."""
     run = Run()
     line = '{"type": "tool", "name": "send_message", "args": {"text": "bye"}}'

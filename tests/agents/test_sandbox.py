@@ -107,7 +107,7 @@ def test_a_program_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
     ],
     ids=["code", "killed", "aborted"],
 )
-def test_how_a_program_ended_is_told(tmp_path: Path, code: str, how: str, value: int) -> None:
+def test_how_a_program_ended_is_reported(tmp_path: Path, code: str, how: str, value: int) -> None:
     """Bubblewrap tells a signal as a code; here it is a signal again."""
     end = python(tmp_path, code)
     assert (end.how, end.code if how == "exited" else end.signal) == (how, value)

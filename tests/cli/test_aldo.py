@@ -26,7 +26,7 @@ def ends(events: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, 
 
 
 @pytest.mark.item("aldo-7", "aldo-9", "aldo-13", "aldo-15", "aldo-21")
-def test_a_run_is_told_in_the_words_of_its_document(
+def test_a_run_is_reported_in_the_words_of_its_document(
     lw: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every event of a loop with a tool has the document's name, in its order, with its fields."""

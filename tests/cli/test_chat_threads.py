@@ -7,7 +7,7 @@ from tests.cli.conftest import Place
 
 
 @pytest.mark.parametrize("memory", ["session", "previous-output"])
-def test_a_conversation_goes_on_in_the_next_iteration(
+def test_a_conversation_continues_in_the_next_iteration(
     lw: Place, monkeypatch: pytest.MonkeyPatch, memory: str
 ) -> None:
     """With `memory: session` the model sees what it said and did before; else a new one begins."""

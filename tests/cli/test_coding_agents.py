@@ -126,7 +126,7 @@ def test_a_used_up_allowance_parks_the_run(lw: Place, fake: FakeCli) -> None:
     assert wait["call"]["until"] >= soon * 1_000
 
 
-def test_a_session_goes_on_from_pass_to_pass(lw: Place, fake: FakeCli) -> None:
+def test_a_session_continues_from_iteration_to_iteration(lw: Place, fake: FakeCli) -> None:
     """With the session as memory, the second iteration resumes what the first began."""
     fake.says(e.CLAUDE_WRITES)
     lw.real("loop", "go", "--agent", "claude", "--max", "2", "--memory", "session")

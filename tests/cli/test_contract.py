@@ -296,7 +296,7 @@ def test_each_stream_has_its_own_colour(lw: Place) -> None:
     assert "\x1b[" in lw.real("show", "nothing", env={"FORCE_COLOR": "1"}).err
 
 
-def test_defects_are_told_without_a_trace(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defects_are_reported_without_a_trace(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected error is one line and exit code 1; a variable shows where it happened."""
 
     def broken(*_: object, **__: object) -> None:

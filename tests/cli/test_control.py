@@ -75,7 +75,7 @@ def test_a_call_that_was_stopped_is_shown_as_such(lw: Place) -> None:
     assert "command:./agent.sh" in lw("spend").out
 
 
-def test_stop_of_a_run_that_nobody_drives(lw: Place) -> None:
+def test_stop_of_a_run_that_no_process_drives(lw: Place) -> None:
     """A run that waits or was left behind is ended here."""
     run = lw("run", lw.loop(lw.script("x"), until={"person": True}), "--json").json
     assert lw("stop", run["run"]).code == 0

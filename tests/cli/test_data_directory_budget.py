@@ -66,7 +66,9 @@ def test_a_guard_that_fails_stops_nobody(
 
 
 @pytest.mark.item("aldo-27")
-def test_it_is_told_in_the_words_of_the_dialect(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_reported_in_the_words_of_the_dialect(
+    lw: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Terminated by the tenant's budget, with the amounts; the cycle has not been."""
     lw.write("loopwright.toml", "[budget]\nusd_per_day = 0\n")
     with model(monkeypatch, asks("fs_list")) as server:

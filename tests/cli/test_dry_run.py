@@ -46,7 +46,7 @@ sandbox    guard, or stricter where a role or an agent asks for it
 """
 
 
-def test_a_dry_run_tells_everything_and_does_nothing(lw: Place) -> None:
+def test_a_dry_run_reports_everything_and_does_nothing(lw: Place) -> None:
     """Plan, exits and worst case are printed; no agent is needed, no run is made."""
     file = lw.write("flow.yaml", FLOW)
     told = lw("run", str(file), "--dry-run", "--budget", "usd=5")

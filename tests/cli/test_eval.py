@@ -28,7 +28,7 @@ def expect(lw: Place, *evaluators: dict[str, Any], **more: Any) -> str:
 
 
 @pytest.mark.item("aldo-67")
-def test_what_a_run_came_to(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_of_a_run(lw: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Text, final tool result, cycles and terminator are read off the events, and the composed text
     shows a last tool that failed beside a claim that all is well.
     """

@@ -17,7 +17,7 @@ def made(lw: Place) -> str:
 
 
 @pytest.mark.item("aldo-48", "aldo-49")
-def test_a_fork_goes_on_from_an_iteration(lw: Place) -> None:
+def test_a_fork_continues_from_an_iteration(lw: Place) -> None:
     """Only the iterations after it are made, the next one is told the words; both runs are
     whole.
     """
@@ -40,7 +40,7 @@ def test_a_fork_goes_on_from_an_iteration(lw: Place) -> None:
     assert lw("doctor", "--deep", "--json").json["ok"] is True
 
 
-def test_only_what_is_new_is_told(lw: Place) -> None:
+def test_only_what_is_new_is_reported(lw: Place) -> None:
     """On stderr and as events: first that it was forked, then what follows."""
     run = made(lw)
     told = lw("fork", run, "--at", "main.2", "--jsonl")

@@ -111,7 +111,7 @@ def test_edited_arguments_are_checked_like_any(lw: Place, serve: Serve) -> None:
 
 
 @pytest.mark.item("aldo-35")
-def test_the_model_is_told_why_not(lw: Place, serve: Serve) -> None:
+def test_the_model_is_reported_why_not(lw: Place, serve: Serve) -> None:
     """The reason and who gave it are the result of the call, and the loop goes on."""
     file = calc(lw)
     server = serve(ScriptedTurn(text="I mend.", calls=(edit(),)), ScriptedTurn(text="DONE"))

@@ -66,7 +66,7 @@ def test_a_model_works_in_the_workspace(lw: Place, serve: Serve) -> None:
     assert "shell_exec" in offered, "the bash of these workflows"
 
 
-def test_turns_are_told_as_they_come(lw: Place, serve: Serve) -> None:
+def test_turns_are_reported_as_they_come(lw: Place, serve: Serve) -> None:
     """Each turn is a line with its words and its tools; the log has what each tool said."""
     calc(lw)
     serve(ScriptedTurn(text="I look.", calls=(read(),)), ScriptedTurn(text="Fine."))
@@ -80,7 +80,7 @@ def test_turns_are_told_as_they_come(lw: Place, serve: Serve) -> None:
 
 
 @pytest.mark.item("aldo-28", "aldo-30")
-def test_what_goes_wrong_is_told_to_the_model(lw: Place, serve: Serve) -> None:
+def test_what_goes_wrong_is_reported_to_the_model(lw: Place, serve: Serve) -> None:
     """A tool that is not there, arguments that do not fit, a path outside: results, no failures."""
     server = serve(
         ScriptedTurn(

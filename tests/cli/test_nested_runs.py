@@ -35,7 +35,7 @@ def test_a_loop_that_starts_itself_has_an_end(lw: Place) -> None:
 
 
 @pytest.mark.parametrize("named", ["option", "variable"])
-def test_a_program_is_told_where_its_run_is(lw: Place, named: str) -> None:
+def test_a_program_receives_where_its_run_is(lw: Place, named: str) -> None:
     """However the data directory was named, commands inside of a run find the same one."""
     elsewhere = lw.folder / "else where"
     lw.write("agent.sh", '#!/bin/sh\necho "$LOOPWRIGHT_HOME"\n').chmod(0o755)

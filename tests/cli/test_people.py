@@ -35,7 +35,7 @@ def test_a_password_comes_by_stdin(lw: Place, monkeypatch: pytest.MonkeyPatch) -
     assert lw("user", "add", "bob", "--password", "x").code == 2
 
 
-def test_tokens_are_told_once(lw: Place) -> None:
+def test_tokens_are_reported_once(lw: Place) -> None:
     """The text of a token is printed when it is made, and in no list."""
     text = lw("token", "create", "ci", "--role", "editor").out.strip()
     assert text.startswith("lwt_")
@@ -68,7 +68,7 @@ def test_empty_lists_say_what_to_do(lw: Place) -> None:
     assert "token create" in lw("token", "ls").err
 
 
-def test_a_new_link_for_somebody(lw: Place) -> None:
+def test_a_new_link_for_an_existing_user(lw: Place) -> None:
     """One that was lost is made anew; of nobody, and of a closed account, none is made."""
     first = lw("user", "add", "ann", "--json").json["link"]
     again = lw("user", "link", "ann", "--json").json

@@ -35,7 +35,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("wanted", "what", "why"), REFUSED)
-def test_what_is_not_here_is_told_at_once(
+def test_what_is_not_here_is_reported_at_once(
     lw: Place, wanted: dict[str, Any], what: str, why: str
 ) -> None:
     """Exit 2 with what is missing and the fix; no run is there afterwards."""
@@ -190,7 +190,7 @@ def test_other_shell_syntax_is_refused(lw: Place, line: str) -> None:
     ],
     ids=["virtual environment", "the workspace itself", "by its path", "not on PATH"],
 )
-def test_a_program_of_the_workspace_that_is_first_on_path_is_told(
+def test_a_program_of_the_workspace_that_is_first_on_path_is_reported(
     lw: Place,
     monkeypatch: pytest.MonkeyPatch,
     command: str,

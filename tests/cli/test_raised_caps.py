@@ -16,7 +16,7 @@ def stopped(lw: Place) -> str:
     return run
 
 
-def test_a_run_at_its_cap_says_how_it_goes_on(lw: Place) -> None:
+def test_a_run_at_its_cap_says_how_it_continues(lw: Place) -> None:
     """At its end, in `show`, and when it is resumed as it is; the loop counts on and remembers."""
     run = stopped(lw)
     assert f"loopwright resume {run} --max 4" in lw("show", run).out
@@ -32,7 +32,7 @@ def test_a_run_at_its_cap_says_how_it_goes_on(lw: Place) -> None:
     assert lw("doctor", "--deep", "--json").json["ok"] is True
 
 
-def test_more_passes_count_after_the_end_too(lw: Place) -> None:
+def test_more_iterations_count_after_the_end_too(lw: Place) -> None:
     """A loop that goes on beyond its cap and is done is told with what it was granted."""
     file = lw.loop(lw.script("one", "DONE"), max=1, until={"signal": "DONE"})
     assert lw("run", file).code == 4

@@ -122,7 +122,7 @@ def test_steering_all(lw: Place) -> None:
         ("/loops stop last", "has already ended"),
     ],
 )
-def test_mistakes_are_told_and_nothing_is_lost(lw: Place, line: str, told: str) -> None:
+def test_mistakes_are_reported_and_nothing_is_lost(lw: Place, line: str, told: str) -> None:
     """A mistake is told with what to write, and the prompt goes on; its exit code is the end's."""
     lw.loop(lw.script("fine"), until={"contains": "fine"})
     lw.write("bad.yaml", json.dumps({"name": "x", "agent": "script:replies.yaml", "gaol": "y"}))

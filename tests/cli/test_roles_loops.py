@@ -79,7 +79,7 @@ def test_a_loop_of_roles_has_a_project_wherever_it_is_driven(
 
 
 @pytest.mark.item("coqui-34")
-def test_the_limit_is_told_apart_from_an_approval(lw: Place) -> None:
+def test_the_limit_is_distinguished_from_an_approval(lw: Place) -> None:
     """Rounds that were never approved end as exhausted, for another reason."""
     agent = script(lw, *[round_of("Rejected")] * 2)
     told = lw("run", "harness", "x", "--agent", agent, "--max", "2", "--json")

@@ -350,7 +350,7 @@ def test_a_judge_gets_the_criterion_as_it_is(lw: Place) -> None:
     assert "\n\nno {{x}} or \\\\{{ left\n" in lw.calls()[1]["prompt"]
 
 
-def test_a_loop_is_told_its_inputs(lw: Place) -> None:
+def test_a_loop_receives_its_inputs(lw: Place) -> None:
     """--input values stand below the message, which is still taken as it is."""
     words = ["--input", "branch=ma{{in", "--input", "n=3", "--max", "1"]
     told = lw("loop", "Say {{this}}", "--agent", lw.probe({"say": "x"}), *words, "--json")

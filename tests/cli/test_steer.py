@@ -52,7 +52,7 @@ def test_a_failed_stage_is_tried_again(stages: Place) -> None:
     assert (again.code, "completed" in again.err) == (8, True)
 
 
-def test_a_stage_that_stopped_is_told_with_why_and_what_to_do(stages: Place) -> None:
+def test_a_stage_that_stopped_is_reported_with_why_and_what_to_do(stages: Place) -> None:
     """Of one that failed the error and both ways on, of one that is blocked what it asks."""
     run = failed(stages)
     page = stages("show", run).out

@@ -480,7 +480,7 @@ def test_snapshots_that_are_gone_are_not_an_empty_diff(changing: Home) -> None:
 
 @pytest.mark.item("bnd-tamper-9")
 @pytest.mark.parametrize("how", ["removed", "edited", "emptied"])
-def test_a_changed_artifact_file_is_found_and_not_handed_out(changing: Home, how: str) -> None:
+def test_a_changed_artifact_file_is_found_and_not_returned(changing: Home, how: str) -> None:
     """Its bytes are compared with its name by `doctor --deep` and by whatever reads it."""
     (file,) = (one for one in (changing.path / "uploads").rglob("*") if one.is_file())
     name = next(

@@ -117,7 +117,7 @@ def test_the_answer_is_what_the_agent_said(tmp_path: Path, kind: Kind, text: str
 
 
 @every_kind
-def test_an_answer_is_heard_while_it_comes(tmp_path: Path, kind: Kind) -> None:
+def test_an_answer_is_read_while_it_comes(tmp_path: Path, kind: Kind) -> None:
     """What an agent says reaches the bus under the effect it belongs to."""
     stage = Stage()
     worker = agent(kind.spec(tmp_path, Words(text="hello")))
@@ -152,7 +152,7 @@ def test_a_failing_agent_has_used_something_too(tmp_path: Path, kind: Kind) -> N
 
 
 @every_kind
-def test_no_report_is_told_as_none(tmp_path: Path, kind: Kind) -> None:
+def test_no_report_is_reported_as_none(tmp_path: Path, kind: Kind) -> None:
     """Without a report no tokens and no session are made up. The cost of a program is unknown then;
     a script costs what it says.
     """
@@ -313,7 +313,7 @@ def test_secrets_stay_outside(tmp_path: Path, kind: str) -> None:
 
 
 @every_program
-def test_a_session_to_go_on_with_may_be_empty(tmp_path: Path, kind: str) -> None:
+def test_a_session_to_continue_with_may_be_empty(tmp_path: Path, kind: str) -> None:
     """Without a session the variable is there and empty."""
     env = shown(tmp_path, kind)["env"]
     assert isinstance(env, dict)

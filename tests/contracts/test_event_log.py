@@ -873,7 +873,7 @@ def test_the_same_process_with_another_token_is_another_owner(world: World, log:
     assert log.claim(["run_a"], owner("two")) == {"run_a": owner("one")}
 
 
-def test_a_run_is_handed_over_with_its_token(world: World, log: Log) -> None:
+def test_a_run_is_transferred_with_its_token(world: World, log: Log) -> None:
     """A process that was given the token of a living owner takes its runs; from then on it is the
     owner.
     """
@@ -968,7 +968,7 @@ def test_a_released_run_is_fenced(world: World, log: Log) -> None:
         assert refusal.value.code == "fenced"
 
 
-def test_the_fence_is_told_before_the_version(world: World, log: Log) -> None:
+def test_the_fence_is_reported_before_the_version(world: World, log: Log) -> None:
     """A driver that lost its run must not mistake that for a chance to try again."""
     world.start(log, count=3)
     with pytest.raises(Conflict) as refusal:
@@ -1010,7 +1010,7 @@ def test_another_process_sees_what_is_committed(world: World, log: Log) -> None:
         assert texts(other.read("run_a", at)) == [str(at + 1)]
 
 
-def test_changed_tells_of_others_writes(world: World, log: Log) -> None:
+def test_changed_reports_of_others_writes(world: World, log: Log) -> None:
     """Once after another process wrote, then no more."""
     other = world.open()
     assert not log.changed()
@@ -1031,7 +1031,7 @@ def test_own_writes_are_no_change(world: World, log: Log) -> None:
         assert not log.changed()
 
 
-def test_changed_tells_of_others_while_this_writes_too(world: World, log: Log) -> None:
+def test_changed_reports_of_others_while_this_writes_too(world: World, log: Log) -> None:
     """Writes of others are not lost among one's own, whichever comes first."""
     other = world.open()
     world.start(log, "run_a")
@@ -1044,7 +1044,7 @@ def test_changed_tells_of_others_while_this_writes_too(world: World, log: Log) -
     assert not log.changed()
 
 
-def test_a_watcher_is_told_run_and_version(world: World, log: Log) -> None:
+def test_a_watcher_receives_run_and_version(world: World, log: Log) -> None:
     """After each append, in order, in the loop's thread; refused ones and others' are not told."""
     seen: list[tuple[str, int]] = []
     stop = log.subscribe(lambda run, version: seen.append((run, version)))
@@ -1065,7 +1065,7 @@ def test_a_watcher_is_told_run_and_version(world: World, log: Log) -> None:
     assert len(seen) == 3
 
 
-def test_a_watcher_reads_what_it_is_told_of(world: World, log: Log) -> None:
+def test_a_watcher_reads_what_it_is_reported_of(world: World, log: Log) -> None:
     """When the watcher is called the events can be read; two watchers are both told."""
     seen: list[list[str]] = []
     for _ in range(2):
@@ -1074,7 +1074,7 @@ def test_a_watcher_reads_what_it_is_told_of(world: World, log: Log) -> None:
     assert seen == [["2"], ["2"]]
 
 
-def test_a_failing_callback_keeps_nobody_from_being_told(world: World, log: Log) -> None:
+def test_a_failing_callback_keeps_nobody_from_being_notified(world: World, log: Log) -> None:
     """Everyone else in the group hears, and the loop is told of the failure."""
     failures: list[dict[str, Any]] = []
     world.loop.set_exception_handler(lambda _loop, context: failures.append(context))

@@ -180,7 +180,7 @@ def test_errors_are_values_of_their_kind(
     run(work())
 
 
-def test_an_overflow_is_told_at_once(opener: Opener) -> None:
+def test_an_overflow_is_reported_at_once(opener: Opener) -> None:
     """A prompt that does not fit is not tried again: it has to be made shorter first."""
 
     async def work() -> None:

@@ -39,7 +39,7 @@ def test_states_are_those_of_the_corpus() -> None:
     assert refused
 
 
-def test_words_are_told_with_their_mapping() -> None:
+def test_words_are_reported_with_their_mapping() -> None:
     """The same word in two mappings is two; lists, names and alternatives are gone through."""
     schema = Schema(
         {

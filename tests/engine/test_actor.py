@@ -426,7 +426,7 @@ def wants(*tools: str) -> EffectSuccess:
     return EffectSuccess(result=encode_turn(turn))
 
 
-def test_a_call_whose_end_nobody_saw_is_told_from_one_that_is_new() -> None:
+def test_a_call_whose_end_was_not_recorded_is_distinguished_from_one_that_is_new() -> None:
     """After a restart a tool that was under way is marked so; one that is asked for only now,
     since somebody let it through while nothing drove the run, is not.
     """

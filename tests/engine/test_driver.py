@@ -178,7 +178,7 @@ def test_a_stop_from_outside_ends_what_is_under_way() -> None:
     run(body())
 
 
-def test_a_resume_from_outside_goes_on_here() -> None:
+def test_a_resume_from_outside_continues_here() -> None:
     """The owner of a paused run takes it up when somebody else resumes it."""
 
     async def body() -> None:
@@ -312,7 +312,7 @@ def test_resting_is_waiting_for_the_end_or_a_person() -> None:
 
 
 @pytest.mark.item("rondoflow-10")
-def test_runs_go_on_side_by_side() -> None:
+def test_runs_continue_side_by_side() -> None:
     """Two runs do not wait for each other."""
 
     async def body() -> None:

@@ -233,7 +233,7 @@ def test_a_reader_that_stops_waiting_gets_what_is_recorded(
     run(body())
 
 
-def test_a_call_that_is_over_is_told_so() -> None:
+def test_a_call_that_is_over_is_reported_so() -> None:
     """After its answer, or when the run is left, nobody waits for ever."""
 
     async def body() -> None:
@@ -266,7 +266,7 @@ def test_a_call_may_ask_only_so_often() -> None:
     run(body())
 
 
-def test_wrong_uses_are_told() -> None:
+def test_wrong_uses_are_reported() -> None:
     """A refusal is an answer, and no event."""
 
     async def body() -> None:

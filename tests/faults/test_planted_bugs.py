@@ -99,7 +99,7 @@ def test_the_kill_walk_with_tools_catches(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("planted", [False, True], ids=["sound", "planted"])
-def test_a_definite_order_catches_lost_news(planted: bool) -> None:
+def test_a_definite_order_catches_lost_events(planted: bool) -> None:
     """An answer that comes between a commit and the news of it is lost only by the planted bug."""
     with NEWS_LOST.planted() if planted else nullcontext():
         assert bool(decided_while_the_news_is_on_its_way()) == planted

@@ -109,7 +109,7 @@ def _renamed(line: str, names: dict[str, str]) -> str:
     return line
 
 
-def test_a_story_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scenario_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     """The command that a failure names tells what happened, one line for each thing."""
     main(["3"])
     lines = capsys.readouterr().out.splitlines()

@@ -113,7 +113,7 @@ def test_a_denied_price_is_not_asked() -> None:
     run(work())
 
 
-def test_failover_tells_the_hopeful_failure() -> None:
+def test_failover_reports_the_hopeful_failure() -> None:
     """When no model answers, the one that named a time is told, so that the run can wait."""
 
     async def work() -> None:

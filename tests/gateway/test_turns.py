@@ -317,7 +317,7 @@ def test_a_tool_is_done(approved: bool) -> None:
     assert all(key.endswith("#1") for key in here.bench.keys), "what is kept is kept once"
 
 
-def test_a_tool_that_fails_tells_the_model() -> None:
+def test_a_tool_that_fails_is_reported_to_the_model() -> None:
     """What went wrong is the output, and the exit code is kept."""
     here = room(bench=Bench(end=Ended('{"error":"no"}', error=True, code=2)))
     answer = failed(here.perform(tool()))
@@ -329,7 +329,7 @@ def test_a_tool_that_fails_tells_the_model() -> None:
     ("name", "runs"),
     [pytest.param("fs.read", 1, id="reads"), pytest.param("fs.write", 0, id="writes")],
 )
-def test_a_call_whose_end_nobody_saw(name: str, runs: int) -> None:
+def test_a_call_whose_end_was_not_recorded(name: str, runs: int) -> None:
     """After a crash what changes nothing is done again; all else is told, and not done."""
     here = room()
     answer = here.perform(tool(name, again=True))

@@ -146,7 +146,7 @@ REFUSED = '{"rejected":true,"reason":"not today","approver":"ann"}'
     ],
 )
 @pytest.mark.item("aldo-28", "aldo-29", "aldo-35", "W5")
-def test_an_error_is_told_once(wire: str, text: str, seen: str) -> None:
+def test_an_error_is_reported_once(wire: str, text: str, seen: str) -> None:
     """Each wire carries an error in its own form, and none of them inside another error."""
     history = (
         UserMessage(text="Look."),

@@ -197,7 +197,7 @@ def doors(shared: Served, lw: Place) -> Doors:
 
 
 @pytest.mark.parametrize("starter", _STARTS)
-def test_every_door_sees_answers_and_ends(doors: Doors, starter: str) -> None:
+def test_every_interface_sees_answers_and_ends(doors: Doors, starter: str) -> None:
     """A loop of any door is in the lists of every other, which answers and ends it."""
     for door in ("assistant", "loops", "approvals", "runs", "socket", "cli", "mcp"):
         run, gate = doors.start(starter)

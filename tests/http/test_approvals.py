@@ -202,7 +202,7 @@ def test_going_on_elsewhere(home: Served, monkeypatch: pytest.MonkeyPatch) -> No
     ],
     ids=str,
 )
-def test_where_nothing_can_go_on(shared: Served, body: dict[str, Any], status: int) -> None:
+def test_where_nothing_can_continue(shared: Served, body: dict[str, Any], status: int) -> None:
     """A checkpoint must be there, with something before it."""
     run, _ = shared.gated()
     reply = shared("POST", f"/v1/runs/{run}/edit-and-resume", body)

@@ -392,7 +392,7 @@ def test_stopping(shared: Served) -> None:
 
 
 @pytest.mark.item("rondoflow-37", "rondoflow-38")
-def test_every_door_has_the_same_loop(shared: Served) -> None:
+def test_every_interface_has_the_same_loop(shared: Served) -> None:
     """A loop that was started as a run is the assistant's, and can be paused as a run."""
     agent = made(shared, loopCriteria={"type": "manual", "value": ""})
     document = {"id": agent, "name": "a", "loopEnabled": True, "loopCriteria": None}

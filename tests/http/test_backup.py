@@ -29,7 +29,7 @@ def content(ask: Served, run: str, name: str, version: int) -> Reply:
     return ask("GET", f"/api/v1/runs/{run}/artifacts/{name}/content?version={version}")
 
 
-def test_a_copy_of_a_home_in_use(tmp_path: Path) -> None:
+def test_a_copy_of_a_data_directory_in_use(tmp_path: Path) -> None:
     """While a server runs, everything goes into a new file and a new folder beside it; put in place
     as a home they are what was there: runs, gates, tokens, every version of every file that was
     given, and nothing of what was taken away.

@@ -294,7 +294,7 @@ def test_a_sign_in_that_is_missing_at_a_server_is_named_with_the_server() -> Non
     assert error.hint == "on the machine of http://127.0.0.1:9: run x"
 
 
-def test_a_line_that_breaks_is_told() -> None:
+def test_a_line_that_breaks_is_reported() -> None:
     """Without retry the reason is told."""
     client = CommandClient(open_client(RemoteServer("http://127.0.0.1:9")))
     with client, pytest.raises(Unreachable, match="does not answer"):

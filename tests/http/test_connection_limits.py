@@ -143,7 +143,7 @@ def test_a_flood_of_headers_closes_the_connection(shared: Served, flood: bytes) 
     assert shared("GET", "/healthz").status == 200
 
 
-def test_a_body_that_goes_on_after_its_answer_is_cut_off(
+def test_a_body_that_continues_after_its_answer_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody who was refused cannot hold the connection by sending on."""
@@ -157,7 +157,7 @@ def test_a_body_that_goes_on_after_its_answer_is_cut_off(
 
 
 @pytest.mark.item("bnd-srv-2")
-def test_pings_whose_answers_nobody_reads_are_not_piled_up(shared: Served) -> None:
+def test_pings_whose_answers_no_client_reads_are_not_piled_up(shared: Served) -> None:
     """The server reads no further while its answers are not read."""
     with WebSocket(shared.port) as line:
         line.sock.settimeout(1.0)

@@ -94,7 +94,7 @@ def test_a_stream_has_every_event_and_ends_with_the_run(own: Served) -> None:
 
 
 @pytest.mark.item("inv-1")
-def test_a_stream_goes_on_wherever_it_was_cut(own: Served) -> None:
+def test_a_stream_continues_wherever_it_was_cut(own: Served) -> None:
     """Whatever number a client saw last, it gets the rest and nothing twice."""
     run = own.start(own.definition(own.script("a", "b", "DONE"), until={"contains": "DONE"}))
     own.until(run, "completed")
@@ -106,7 +106,7 @@ def test_a_stream_goes_on_wherever_it_was_cut(own: Served) -> None:
 
 
 @pytest.mark.item("F11")
-def test_a_cursor_from_elsewhere_is_told_to_begin_anew(own: Served) -> None:
+def test_a_cursor_from_elsewhere_is_advised_to_begin_anew(own: Served) -> None:
     """A number that this run has not reached is from another store: the client is told so."""
     run, _ = own.gated()
     with Stream(own, run, **{"Last-Event-ID": "999"}) as stream:

@@ -56,7 +56,7 @@ def test_continue_needs_words(own: Served) -> None:
 
 
 @pytest.mark.item("G7")
-def test_the_second_answer_is_told_of_the_first(own: Served) -> None:
+def test_the_second_answer_is_notified_of_the_first(own: Served) -> None:
     """A gate that is answered says by whom and when; the same key gets the same answer."""
     _, gate = own.gated()
     key = {"Idempotency-Key": "one"}
@@ -193,7 +193,7 @@ async def review(own: Served, other: str) -> None:
 
 
 @pytest.mark.item("F10")
-def test_a_run_of_another_home(own: Served, tmp_path: Path) -> None:
+def test_a_run_of_another_data_directory(own: Served, tmp_path: Path) -> None:
     """A home is a tenant: what is known of a run elsewhere opens nothing here. Its room cannot be
     joined, it is answered as if it had never been, and tokens of one home are nothing in another.
     """

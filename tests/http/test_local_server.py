@@ -93,7 +93,7 @@ def test_a_run_is_driven_by_the_server(lw: Place, server: Served) -> None:
     assert (row.who, row.via, row.action) == (ME, "cli", "run.started")
 
 
-def test_what_the_server_lacks_is_told(
+def test_what_the_server_lacks_is_reported(
     lw: Place, server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Programs are started with the environment of the server: the command says where that is
@@ -312,7 +312,7 @@ def test_forks_and_reopened_runs(lw: Place, server: Served) -> None:
     assert WORDS in forked.err
 
 
-def test_a_chat_goes_on_at_the_server(lw: Place, serve: Serve, server: Served) -> None:
+def test_a_chat_continues_at_the_server(lw: Place, serve: Serve, server: Served) -> None:
     """A chat is a run like any other: the server asks the model, and answers are put here."""
     lw.write("notes.txt", "the code is 7\n")
     model = serve(
@@ -455,7 +455,7 @@ def test_the_command_is_killed(lw: Place, tmp_path: Path) -> None:
         until(lambda: lw("ls", "--json").json["runs"][0]["status"] == "completed")
 
 
-def test_a_command_that_is_told_to_leave(lw: Place, tmp_path: Path) -> None:
+def test_a_command_that_is_asked_to_exit(lw: Place, tmp_path: Path) -> None:
     """It says that the run goes on."""
     with serving(tmp_path) as place:
         process = started(lw, place)
@@ -587,7 +587,7 @@ def test_a_path_that_is_no_text() -> None:
     assert all(one.isalnum() for one in paths)
 
 
-def test_a_server_that_could_not_open_its_door(lw: Place, tmp_path: Path) -> None:
+def test_a_server_that_could_not_open_its_socket(lw: Place, tmp_path: Path) -> None:
     """Commands do not wait for it."""
     (tmp_path / "home" / SOCKET).mkdir(parents=True)
     with served(tmp_path, held=True):
@@ -662,7 +662,7 @@ def test_one_that_speaks_otherwise(
     assert words in told
 
 
-def test_a_home_that_lies_deep(tmp_path: Path, lw: Place) -> None:
+def test_a_data_directory_that_lies_deep(tmp_path: Path, lw: Place) -> None:
     """A socket's path is short; by a handle of the folder the home may lie as deep as it likes."""
     deep = "/".join(["a-folder-with-a-long-name"] * 6)
     with served(tmp_path, home=deep, held=True) as server:
@@ -673,7 +673,7 @@ def test_a_home_that_lies_deep(tmp_path: Path, lw: Place) -> None:
         assert server.context.here.log.row(told.json["run"])
 
 
-def test_only_the_owner_of_the_home(
+def test_only_the_owner_of_the_data_directory(
     tmp_path: Path, server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The socket is for whoever owns the data; somebody else who could connect hears nothing."""
@@ -756,7 +756,7 @@ def test_errors_of_the_server_as_they_are_here() -> None:
         assert (type(found), found.code, found.message, found.hint) == (expected, "c", "m", "h")
 
 
-def test_troubles_of_the_server_are_told(lw: Place, server: Served, tmp_path: Path) -> None:
+def test_troubles_of_the_server_are_reported(lw: Place, server: Served, tmp_path: Path) -> None:
     """What keeps a run from going on at the server is heard by the command that watches it."""
     run = lw("run", lw.loop(lw.script("a"), until={"person": True}), "--json").json["run"]
 

@@ -120,7 +120,7 @@ def test_over_http(near: Served, shared: Served) -> None:
         near("DELETE", f"{BASE}/{hook['id']}")
 
 
-def test_it_is_told_on_this_machine(near: Served, receiver: Receiver) -> None:
+def test_it_is_reported_on_this_machine(near: Served, receiver: Receiver) -> None:
     """A try and what happens, both signed; a receiver that fails is told with its answer."""
     made = near("POST", BASE, {"url": f"http://127.0.0.1:{receiver.port}/x"}).json
     tried = near("POST", f"{BASE}/{made['id']}/test")
@@ -146,7 +146,7 @@ def test_it_is_told_on_this_machine(near: Served, receiver: Receiver) -> None:
     assert near("POST", f"{BASE}/{made['id']}/test").status == 404
 
 
-def test_a_try_at_what_may_not_be_told(near: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_try_at_what_may_not_be_reported(near: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address that has turned inwards since is refused at the try, too."""
     made = near("POST", BASE, {"url": "http://127.0.0.1:8080/"}).json
     monkeypatch.setattr(near.context.webhooks, "resolve", lambda *_: ["10.0.0.1"])
@@ -164,7 +164,7 @@ def test_the_setting(tmp_path: Path) -> None:
     assert load_settings(place=told).settings.webhooks_to_loopback == "on"
 
 
-def test_it_is_told_at_the_start(tmp_path: Path) -> None:
+def test_it_is_reported_at_the_start(tmp_path: Path) -> None:
     """Whoever starts a server with it sees so; without it there is nothing to see."""
     for flags, said in (["--webhooks-to-loopback"], True), ([], False):
         started = subprocess.Popen(

@@ -417,7 +417,7 @@ def test_a_cap_below_what_was_begun(shared: Served) -> None:
     until(shared, loop, "completed")
 
 
-def test_a_failed_loop_is_tried_again_or_goes_on_without_the_stage(shared: Served) -> None:
+def test_a_failed_loop_is_tried_again_or_continues_without_the_stage(shared: Served) -> None:
     """Only its newest iteration, and only where something has stopped it."""
     loop = start(shared, "Rejected", "fail:out of paper")["loop"]["id"]
     until(shared, loop, "failed")
@@ -444,7 +444,7 @@ BLOCKED = "STATUS: BLOCKED\nNo keys."
 
 @pytest.mark.item("coqui-65")
 @pytest.mark.parametrize("verb", ["skip-stage", "retry"])
-def test_a_blocked_loop_that_was_paused_goes_on(shared: Served, verb: str) -> None:
+def test_a_blocked_loop_that_was_paused_continues(shared: Served, verb: str) -> None:
     """Whoever wants its stage again, or to do without it, wants the loop to go on."""
     replies = [
         {"when": {"agent": "plan"}, "text": BLOCKED},
@@ -628,7 +628,7 @@ def test_events_of_a_loop_that_is_deleted(shared: Served, held: str) -> None:
 # -- every other door ------------------------------------------------------------------------------
 
 
-def test_one_loop_through_every_door(shared: Served, held: str) -> None:
+def test_one_loop_through_every_interface(shared: Served, held: str) -> None:
     """A loop of this family is a run: seen, followed and steered as one, and the reverse."""
     run = shared("GET", f"/api/v1/runs/{held}").json
     assert (run["run"], run["status"]) == (held, "running")

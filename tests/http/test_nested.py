@@ -73,7 +73,7 @@ def asked_on_the_line(folder: Path, run: str) -> tuple[str, str]:
         return str(told["type"]), str(told.get("code"))
 
 
-def test_what_waits_behind_a_wall_does_not_go_on_outside(tmp_path: Path) -> None:
+def test_what_waits_in_a_sandbox_does_not_continue_outside(tmp_path: Path) -> None:
     """A run that an agent behind a wall started, or a run that this one started, waits for a person
     when that agent is gone. No answer, no resume and no command lets it go on here; it can be
     stopped.

@@ -80,7 +80,7 @@ def test_one_for_each_stage_and_one_for_the_end(shared: Served) -> None:
 
 
 @pytest.mark.item("coqui-60")
-def test_failures_are_told_once(shared: Served) -> None:
+def test_failures_are_reported_once(shared: Served) -> None:
     """One for the stage that failed, one for the loop."""
     loop = start(shared, "fail:no space left")["loop"]["id"]
     until(shared, loop, "failed")
@@ -190,7 +190,7 @@ def test_pages(shared: Served) -> None:
     assert shared("GET", f"{BASE}?cursor=x").status == 400
 
 
-def test_whoever_is_there_is_told(shared: Served) -> None:
+def test_everyone_who_is_there_is_reported(shared: Served) -> None:
     """Over sockets, as it happens, once."""
 
     async def go() -> None:
@@ -204,7 +204,7 @@ def test_whoever_is_there_is_told(shared: Served) -> None:
 
 
 @pytest.mark.item("coqui-60")
-def test_whoever_was_away_is_told_at_return(tmp_path: Path) -> None:
+def test_everyone_who_was_away_is_reported_at_return(tmp_path: Path) -> None:
     """Also after a restart of the server, oldest first, and once; what was decided is no news."""
 
     async def back(server: Served, *runs: str) -> list[Any]:

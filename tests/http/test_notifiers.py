@@ -75,7 +75,7 @@ def channels(world: World, home: Path, **more: Any) -> None:
         pytest.param(Notifier(command=("true",)), "", id="a program"),
     ],
 )
-def test_a_notifier_that_tells_nobody_is_told_at_the_start(
+def test_a_notifier_that_reports_nobody_is_reported_at_the_start(
     tmp_path: Path, notifier: Notifier, said: str
 ) -> None:
     """What cannot work is said when the server starts, by the name of the notifier."""

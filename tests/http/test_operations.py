@@ -115,7 +115,7 @@ def test_what_is_no_request_is_a_line_too(own: Served) -> None:
     assert [one["level"] for one in told] == ["warning", "error"]
 
 
-def test_a_defect_tells_nothing_of_the_inside(
+def test_a_defect_reveals_nothing_of_the_inside(
     own: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What nobody foresaw is 500 with the id under which the log has it."""

@@ -66,7 +66,7 @@ def test_webhooks(say: tuple[Say, Served], receiver: Receiver) -> None:
     assert do("webhook", "ls", "--json").json == {"webhooks": []}
 
 
-def test_addresses_that_may_not_be_told(say: tuple[Say, Served]) -> None:
+def test_addresses_that_may_not_be_reported(say: tuple[Say, Served]) -> None:
     """Refused with the same words by both, and nothing is kept."""
     do, _ = say
     for url in ("http://10.0.0.1/", "http://169.254.169.254/", "ftp://example.org/"):

@@ -354,7 +354,7 @@ def test_accounts_that_cannot_be(shared: Served, body: dict[str, str], code: str
     assert (reply.status, reply.code) == (422, code)
 
 
-def test_a_token_of_somebody_has_the_least_of_both(own: Served) -> None:
+def test_a_token_of_a_person_has_the_least_of_both(own: Served) -> None:
     """A token can do no more than its person, and nothing once they are gone."""
     add(own, "ann", "admin")
     add(own, "bob", "admin")

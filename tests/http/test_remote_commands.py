@@ -204,7 +204,7 @@ def test_a_run_that_ended_twice_is_followed_to_its_end(both: Both) -> None:
     )
 
 
-def test_whoever_leaves_changes_nothing(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everyone_who_leaves_changes_nothing(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends the watch and not the run, and says so."""
     follow = HttpTransport.follow
 
@@ -308,7 +308,7 @@ def test_tools_are_taken_there(both: Both) -> None:
     assert both("ls", "--json").json == runs
 
 
-def test_what_happens_is_told_alike(both: Both) -> None:
+def test_what_happens_is_reported_alike(both: Both) -> None:
     """Passes, checks, steps, failures and ends on stderr, events and results on stdout."""
     folder = ["--workspace", str(both.server.folder)]
     loop = both.lw.loop(both.server.script("a", "DONE", name="d.yaml"), until={"contains": "DONE"})
@@ -359,7 +359,7 @@ def test_a_start_with_its_options(both: Both) -> None:
     assert (told.code, told.json["iterations"]) == (4, 1)
 
 
-def test_warnings_are_told_before_the_start(both: Both) -> None:
+def test_warnings_are_reported_before_the_start(both: Both) -> None:
     """What is odd about a definition is told here as there, and is no reason not to start."""
     file = str(both.lw.write("odd.yaml", FILES["odd.yaml"]))
     told = both.alike("run", file, "--dry-run")

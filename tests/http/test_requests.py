@@ -139,7 +139,7 @@ def test_bad_pages(shared: Served, query: str, status: int) -> None:
     assert status == 422 or reply.code == "bad-cursor"
 
 
-def test_a_cursor_of_another_home_is_refused(shared: Served, tmp_path: Path) -> None:
+def test_a_cursor_of_another_data_directory_is_refused(shared: Served, tmp_path: Path) -> None:
     """A cursor is good at the home where it was made, also after a restart, and nowhere else."""
     for _ in range(2):
         shared.gated()

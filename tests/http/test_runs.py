@@ -151,7 +151,7 @@ def test_runs_by_status_and_by_name(own: Served) -> None:
 
 
 @pytest.mark.item("E9")
-def test_stop_is_heard_once_and_is_harmless_twice(own: Served) -> None:
+def test_stop_is_read_once_and_is_harmless_twice(own: Served) -> None:
     """A run is ended at once with its program; a second stop changes nothing and says how it is."""
     run = own.start(own.definition("command:/bin/sleep 60"))
     own.until(run, "running")

@@ -91,7 +91,7 @@ def serving(
         one.process.communicate(timeout=SECONDS)
 
 
-def test_whoever_looks_finds_the_server_of_a_home(tmp_path: Path) -> None:
+def test_everyone_who_looks_finds_the_server_of_a_data_directory(tmp_path: Path) -> None:
     """Its address is told while it holds the home, the public one where it has one."""
     assert address_of(tmp_path) is None
     with hold_lock(tmp_path) as handle:

@@ -83,7 +83,7 @@ def give_descriptors(server: Process, before: tuple[int, int]) -> None:
 
 
 @pytest.mark.item("bnd-srv-10")
-def test_a_run_waits_for_descriptors_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_waits_for_descriptors_and_continues(tmp_path: Path) -> None:
     """The start of its agent is repeated; neither an attempt nor an iteration is used up. `ls` and
     `show` say what the run waits for.
     """

@@ -31,7 +31,7 @@ SHAPE = {"id", "notification", "kind", "level", "title", "agentId", "run", "seq"
 
 
 @pytest.mark.item("rondoflow-42", "rondoflow-43", "rondoflow-44", "rondoflow-17", "rondoflow-68")
-def test_a_loop_is_told_to_all_tabs_of_its_starter(shared: Served) -> None:
+def test_a_loop_is_sent_to_all_tabs_of_its_starter(shared: Served) -> None:
     """Every tab gets each iteration in order and the end with the whole output; nobody else
     does.
     """
@@ -271,7 +271,7 @@ def test_an_editor_stops_the_loop_of_another(shared: Served) -> None:
     talk(go())
 
 
-def test_a_loop_of_another_door_is_told_too(shared: Served) -> None:
+def test_a_loop_of_another_interface_is_reported_too(shared: Served) -> None:
     """A loop that was started over HTTP is told to the tabs of its starter, and stopped by them."""
     agent = made(shared, STAYS)
 
@@ -288,7 +288,7 @@ def test_a_loop_of_another_door_is_told_too(shared: Served) -> None:
     talk(go())
 
 
-def test_somebody_who_comes_back_sees_how_it_stands(shared: Served) -> None:
+def test_a_person_who_comes_back_sees_how_it_stands(shared: Served) -> None:
     """A new tab is told which loops are under way, how far, and what waits for an answer."""
     agent = made(shared, loopCriteria=MANUAL)
 
@@ -520,7 +520,7 @@ def denied(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 @pytest.mark.item("F9")
-def test_somebody_who_is_shut_out(tmp_path: Path, denied: threading.Event) -> None:
+def test_a_person_who_is_shut_out(tmp_path: Path, denied: threading.Event) -> None:
     """Once their token is revoked the next event is denied, and the line is closed."""
     with served(tmp_path, limits=RequestLimits(recheck_seconds=0.2)) as own:
         _shut_out(own, denied)
@@ -640,7 +640,7 @@ def test_a_hundred_clients_answer_one_review(shared: Served) -> None:
 
 
 @pytest.mark.item("G8", "inv-11")
-def test_a_hundred_answers_by_two_doors(shared: Served) -> None:
+def test_a_hundred_answers_by_two_interfaces(shared: Served) -> None:
     """Fifty answers over sockets and fifty over HTTP at the same instant, yes and no: one counts,
     and everybody else is told that it was not theirs.
     """

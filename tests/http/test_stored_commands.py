@@ -134,7 +134,7 @@ def test_what_is_stored_is_not_overwritten(
         assert server("GET", f"{BASE}/{name}").json["text"] == quicker
 
 
-def test_what_is_wrong_is_told_with_the_file(
+def test_what_is_wrong_is_reported_with_the_file(
     say: ScriptedAnswer, lw: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every problem, with the name of the file as it was given; nothing is stored."""

@@ -190,7 +190,7 @@ def told_on_return(own: Served, run: str) -> None:
 
 @pytest.mark.item("rondoflow-47")
 @pytest.mark.parametrize("door", [*DOORS, by_fork, by_edit])
-def test_every_door_leaves_the_choice(by_choice: Served, door: Callable[..., str]) -> None:
+def test_every_interface_leaves_the_choice(by_choice: Served, door: Callable[..., str]) -> None:
     """What shall be torn down is, with the last tab of its starter; by default nothing is."""
     kept = left(by_choice, door)
     assert by_choice("GET", f"/api/v1/runs/{kept}").json["status"] in OPEN
@@ -201,7 +201,7 @@ def test_every_door_leaves_the_choice(by_choice: Served, door: Callable[..., str
     told_on_return(by_choice, torn)
 
 
-def test_runs_of_somebody_without_a_socket_continue(by_choice: Served) -> None:
+def test_runs_of_a_person_without_a_socket_continue(by_choice: Served) -> None:
     """Their runs are not ended, whoever else leaves."""
     agent = by_choice.script(*["some work"] * 9, name="absent.json")
     definition = by_choice.definition(agent, until={"person": True})
@@ -224,7 +224,9 @@ def test_a_choice_that_is_none(by_choice: Served, path: str) -> None:
     assert b"on_disconnect" in reply.body
 
 
-def test_a_start_and_its_leash_are_one(by_choice: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_and_its_disconnect_rule_are_stored_together(
+    by_choice: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is to be ended is written down with the start: no crash comes between them."""
     written: list[Append] = []
     log = by_choice.context.here.log

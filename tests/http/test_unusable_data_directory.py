@@ -85,7 +85,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
 
 
 @pytest.mark.item("J2")
-def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
+def test_a_folder_of_another_person(tmp_path: Path) -> None:
     """The server does not start, and says whose the folder is; the doctor says the same."""
     program = tmp_path / "program.py"
     program.write_text(IN_A_ROW)

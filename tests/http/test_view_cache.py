@@ -83,7 +83,7 @@ def test_pictures_of_long_loops_make_room_for_each_other(
     assert 1 <= kept < len(runs)
 
 
-def test_the_newest_passes_are_shown(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_iterations_are_shown(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long loop a picture has the newest passes, says how many there were before, and keeps no
     more than it shows, wherever it was carried on from.
     """
@@ -148,7 +148,7 @@ def no_picture(*_: Any) -> RunView:
     raise AssertionError("the log is read")
 
 
-def test_nobody_reads_what_was_read(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_client_reads_what_was_read(own: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many look at a run at the same time, and again later, its events are read once."""
     run = ended(own, 12)
     monkeypatch.setattr(room, "AT_ONCE", 5)

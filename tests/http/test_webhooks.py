@@ -168,7 +168,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.item("inv-19")
-def test_what_happened_is_told_once_and_signed(world: World) -> None:
+def test_what_happened_is_reported_once_and_signed(world: World) -> None:
     """Each event is told under an id of its own, signed as the standard says, without any words of
     agents; what was delivered is not told again, also after a restart.
     """
@@ -191,7 +191,7 @@ def test_what_happened_is_told_once_and_signed(world: World) -> None:
 
 
 @pytest.mark.item("H6", "inv-19")
-def test_who_does_not_listen_is_told_again(world: World) -> None:
+def test_who_does_not_listen_is_reported_again(world: World) -> None:
     """A receiver that fails, is busy, hangs or redirects is tried again later and later under the
     same id, ten times; then it is given up and the reason is kept. The page says how long it takes.
     """
@@ -213,7 +213,7 @@ def test_who_does_not_listen_is_told_again(world: World) -> None:
 
 
 @pytest.mark.item("H6")
-def test_who_is_gone_is_told_no_more(world: World) -> None:
+def test_who_is_gone_is_reported_no_more(world: World) -> None:
     """410 ends it."""
     world.hooks.add("https://hooks.example/in", ["gate.opened", "run.finished"], by="ann")
     world.finish()
@@ -235,7 +235,7 @@ def test_a_name_that_turns_inwards(world: World) -> None:
     assert world.got == []
 
 
-def test_nothing_of_before_is_told(world: World) -> None:
+def test_nothing_of_before_is_reported(world: World) -> None:
     """A webhook is told what happens from now on."""
     world.finish("run_old")
     world.clock.elapse(1_000)

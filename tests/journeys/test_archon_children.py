@@ -277,7 +277,7 @@ def test_items_are_inert_in_shells(troupe: Troupe) -> None:
     assert "ran" not in said.splitlines()
 
 
-def test_a_killed_fan_out_goes_on_where_it_was(lw: Place) -> None:
+def test_a_killed_fan_out_continues_where_it_was(lw: Place) -> None:
     """What had completed is not run again; the list is whole and in order."""
     stage = Stage(lw)
     folder = lw.folder / ".archon" / "workflows"
@@ -303,7 +303,7 @@ def test_a_killed_fan_out_goes_on_where_it_was(lw: Place) -> None:
 # -- before anything runs --------------------------------------------------------------------------
 
 
-def test_what_is_wrong_in_another_file_is_told_there(troupe: Troupe) -> None:
+def test_what_is_wrong_in_another_file_is_reported_there(troupe: Troupe) -> None:
     """A finding in a workflow that is run names its file and line; a misspelt name is corrected."""
     child(troupe, "work", {"id": "a", "prompt": "$ghost.output"})
     told = troupe.told({"id": "x", "workflow": "work"}, {"id": "y", "workflow": "wrok"})

@@ -77,7 +77,7 @@ def test_words_are_not_lost_on_a_prompt_without_a_place_for_them(troupe: Troupe)
 
 
 @pytest.mark.item("archon-39", "archon-43", "archon-75")
-def test_an_iteration_that_completes_the_loop_asks_nobody(troupe: Troupe) -> None:
+def test_an_iteration_that_completes_the_loop_asks_no_person(troupe: Troupe) -> None:
     """The loop waits after an iteration that does not complete it, and after no other."""
     troupe.says(refine=[f"good {TAG}"])
     told = first(troupe)
@@ -135,7 +135,7 @@ def test_a_question_that_cannot_be_put_fails_the_node(troupe: Troupe, kind: str)
 
 
 @pytest.mark.item("archon-48")
-def test_wrong_answers_are_told_apart_and_change_nothing(troupe: Troupe) -> None:
+def test_wrong_answers_are_distinguished_and_change_nothing(troupe: Troupe) -> None:
     """Unknown, answered, under way and ended each have words of their own."""
     troupe.says(refine=["x", {"say": [TAG], "linger": 60}])
     lw, run = troupe.lw, first(troupe)["run"]
@@ -165,7 +165,7 @@ def test_wrong_answers_are_told_apart_and_change_nothing(troupe: Troupe) -> None
 
 
 @pytest.mark.item("archon-49")
-def test_a_message_without_interactive_asks_nobody(troupe: Troupe) -> None:
+def test_a_message_without_interactive_asks_no_person(troupe: Troupe) -> None:
     """The loop goes on by itself; that the message has no use is told."""
     troupe.says(refine=["x", TAG])
     node = {"id": "refine", "loop": loop("Go.", gate_message="Good?")}
@@ -212,7 +212,7 @@ def test_an_edited_file_changes_no_run_that_waits(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-52", "archon-76")
-def test_the_limit_is_raised_only_by_whoever_asks_for_that(troupe: Troupe) -> None:
+def test_the_limit_is_raised_only_by_everyone_who_asks_for_that(troupe: Troupe) -> None:
     """The gate after the last iteration says that it is the last; `continue` raises the limit by
     one iteration each time.
     """
@@ -280,7 +280,7 @@ def test_an_approval_leaves_a_running_loop_alone(troupe: Troupe) -> None:
     assert len(troupe.calls) == 3
 
 
-def test_a_group_asks_about_its_passes(lw: Place, troupe: Troupe) -> None:
+def test_a_group_asks_about_its_iterations(lw: Place, troupe: Troupe) -> None:
     """A group of nodes has the same gate, and its nodes see what was said there."""
     body = [
         {"id": "a", "prompt": "A [$LOOP_USER_INPUT] [$LOOP_PREV.b.output]"},

@@ -188,7 +188,7 @@ RUNNERS = {
 
 
 @pytest.mark.parametrize("runtime", ["uv", "bun"])
-def test_scripts_are_handed_to_their_runner(troupe: Troupe, runtime: str) -> None:
+def test_scripts_are_passed_to_their_runner(troupe: Troupe, runtime: str) -> None:
     """The text goes in by stdin, values by variables; without a runner nothing begins."""
     text = 'import os; print("got", os.environ["USER_MESSAGE"])'
     node: dict[str, Any] = {"id": "s", "script": text, "runtime": runtime}
@@ -239,7 +239,7 @@ def test_what_never_passes_is_not_tried_again(detail: str, on_error: str) -> Non
 
 
 @pytest.mark.item("archon-60")
-def test_people_are_told_of_another_try(lw: Place) -> None:
+def test_people_are_notified_of_another_try(lw: Place) -> None:
     """Before the wait there is a line with what went wrong and when it is tried again."""
     lw.write(
         "flow.yaml",
@@ -293,7 +293,7 @@ def test_a_cancel_node_ends_the_run(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-32")
-def test_a_run_stopped_between_passes_calls_nobody_again(troupe: Troupe) -> None:
+def test_a_run_stopped_between_iterations_calls_no_agent_again(troupe: Troupe) -> None:
     """While the check of the first iteration runs the run is stopped: there is no second
     iteration.
     """

@@ -136,7 +136,9 @@ def test_an_answer_of_the_tag_alone_is_an_empty_output(troupe: Troupe) -> None:
 @pytest.mark.parametrize(
     ("fresh", "sessions"), [(True, ["", "", ""]), (False, ["", "s1", "s2"])], ids=["fresh", "kept"]
 )
-def test_sessions_go_on_from_pass_to_pass(troupe: Troupe, fresh: bool, sessions: list[str]) -> None:
+def test_sessions_continue_from_iteration_to_iteration(
+    troupe: Troupe, fresh: bool, sessions: list[str]
+) -> None:
     """Each iteration takes up the session that the one before told, unless all are to be fresh."""
     entries = [{"say": ["x"], "session": f"s{number}"} for number in (1, 2)]
     troupe.says(work=[*entries, {"say": [TAG], "session": "s3"}])
@@ -234,7 +236,7 @@ def test_a_signal_makes_the_check_unnecessary(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-26")
-def test_a_check_that_cannot_start_is_told_at_once(troupe: Troupe) -> None:
+def test_a_check_that_cannot_start_is_reported_at_once(troupe: Troupe) -> None:
     """No iteration is wasted on a check that nobody can ask: nothing begins."""
     bare = troupe.lw.folder / "bin"
     bare.mkdir()
@@ -326,7 +328,7 @@ def test_events_of_iterations(troupe: Troupe) -> None:
 
 
 @pytest.mark.item("archon-36")
-def test_the_cost_of_a_node_is_the_sum_of_its_passes(troupe: Troupe) -> None:
+def test_the_cost_of_a_node_is_the_sum_of_its_iterations(troupe: Troupe) -> None:
     """The end of the node tells what all of its iterations have used."""
     troupe.says(work=[{"say": ["x"], "usd": 0.25}, {"say": [TAG], "usd": 0.5}])
     troupe.run(work())

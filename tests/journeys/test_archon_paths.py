@@ -30,7 +30,7 @@ NODES = (
 
 
 @pytest.mark.item("archon-63")
-def test_a_failed_workflow_goes_on(troupe: Troupe) -> None:
+def test_a_failed_workflow_continues(troupe: Troupe) -> None:
     """Completed nodes are not run again and their outputs are there; the loop begins at pass 1."""
     troupe.says(plan=["planned"], dev=["not yet"])
     first = troupe.run(*NODES)
@@ -59,7 +59,7 @@ def test_a_killed_run_holds_its_folder_until_it_is_stopped(lw: Place, stage: Sta
 
 
 @pytest.mark.item("archon-65")
-def test_a_living_holder_is_told_as_such(lw: Place, stage: Stage) -> None:
+def test_a_living_holder_is_reported_as_such(lw: Place, stage: Stage) -> None:
     """It is running, and another folder is free."""
     file = lw.write("flow.yaml", workflow({"id": "a", "prompt": "Go."}))
     stage.stop_at("a")

@@ -488,7 +488,7 @@ def test_answers_come_to_an_end() -> None:
     lawful(played)
 
 
-def test_an_answer_that_fails_is_told() -> None:
+def test_an_answer_that_fails_is_reported() -> None:
     """The step's result stands, the run completes, and the coordinator hears of it."""
     listens = Coordinator(("step.finished step=a", "forward_to_agent", forward("a")))
     played = play(
@@ -550,7 +550,7 @@ def test_a_message_without_a_coordinator_is_dropped() -> None:
     assert played.ended["b"] == "completed"
 
 
-def test_what_the_coordinator_tells_and_sums_up() -> None:
+def test_what_the_coordinator_reports_and_sums_up() -> None:
     """Narrations are events; the summary is the output of the run, and closes the inbox."""
 
     async def listens(job: EffectJob) -> Words:

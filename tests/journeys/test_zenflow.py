@@ -45,7 +45,7 @@ def test_without_a_stop_rule_all_iterations_are_made() -> None:
 
 
 @pytest.mark.item("zenflow-16")
-def test_until_counts_passes_from_0() -> None:
+def test_until_counts_iterations_from_0() -> None:
     """`iteration >= 1` is true after the second iteration."""
     played = play(one("maxIterations: 9, until: iteration >= 1"))
     assert played.calls == ["dev.0", "dev.1"]
@@ -96,7 +96,7 @@ def test_the_judge_ends_the_loop() -> None:
         ),
     ],
 )
-def test_a_loop_that_uses_up_its_passes_fails(
+def test_a_loop_that_uses_up_its_iterations_fails(
     loop: str, told: list[str], untold: list[str]
 ) -> None:
     """With a stop rule the cap is a failure, which names what was not met."""
@@ -112,7 +112,7 @@ def test_a_loop_that_uses_up_its_passes_fails(
 
 @pytest.mark.item("zenflow-21")
 @pytest.mark.parametrize("until", ["result.ready", "result.ok"], ids=["missing-key", "a-text"])
-def test_an_expression_that_cannot_be_told_fails_the_loop(until: str) -> None:
+def test_an_expression_that_cannot_be_evaluated_fails_the_loop(until: str) -> None:
     """After the first iteration, and no other is made."""
     agents = """
   s: {description: Says., resultSchema: {type: object, properties: {ok: {type: string}}}}
@@ -181,7 +181,7 @@ def test_a_failed_pass_ends_the_loop() -> None:
 
 
 @pytest.mark.item("zenflow-27")
-def test_the_delay_lies_between_passes() -> None:
+def test_the_delay_lies_between_iterations() -> None:
     """None before the first, none after the last."""
     played = play(one("maxIterations: 5, delay: 10s, until: iteration == 2"))
     begun = [event.at for event in played.events if isinstance(event, IterationStarted)]
@@ -192,7 +192,7 @@ def test_the_delay_lies_between_passes() -> None:
 
 @pytest.mark.item("zenflow-28")
 @pytest.mark.parametrize("last", [DONE, NOT_YET], ids=["completed", "failed"])
-def test_passes_and_judges_are_counted_together(last: Words) -> None:
+def test_iterations_and_judges_are_counted_together(last: Words) -> None:
     """What a loop used is the sum over its workers and its judges, however it ends."""
     said = {"dev.0/judge": NOT_YET, "dev.1/judge": last}
     played = play(one("maxIterations: 2, untilAgent: judge"), said)
@@ -215,7 +215,7 @@ def test_an_iteration_sees_the_one_before() -> None:
 
 
 @pytest.mark.item("zenflow-30")
-def test_inner_steps_are_told_the_number_of_their_pass() -> None:
+def test_inner_steps_receive_the_number_of_their_iteration() -> None:
     """From 1, and from the first iteration on."""
     played = play(two("maxIterations: 2"))
     assert "## Iteration 1" in played.prompt("dev.0.code")

@@ -125,7 +125,7 @@ def test_events_under_the_names_of_the_document(lw: Place) -> None:
 
 
 @pytest.mark.item("zenflow-81")
-def test_context_files_stand_beside_the_workflow(lw: Place) -> None:
+def test_context_files_are_beside_the_workflow(lw: Place) -> None:
     """From the folder of each workflow file on, also of an included one; else in the workspace."""
     for folder in ("flows/docs", "flows/parts"):
         (lw.folder / folder).mkdir(parents=True)

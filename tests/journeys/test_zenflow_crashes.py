@@ -66,7 +66,7 @@ def stage(lw: Place) -> Stage:
     return Stage(lw)
 
 
-def test_a_loop_goes_on_inside_the_iteration_that_a_crash_left(lw: Place, stage: Stage) -> None:
+def test_a_loop_continues_inside_the_iteration_that_a_crash_left(lw: Place, stage: Stage) -> None:
     """Killed in the second step of pass 7: the first is not run again, nor any pass before."""
     text = flow("""
   - id: dev

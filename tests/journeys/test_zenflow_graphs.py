@@ -142,7 +142,7 @@ def test_abort_ends_everything() -> None:
         pytest.param({"a": failure(), "b": failure()}, "failed", "error", id="failed"),
     ],
 )
-def test_what_a_run_comes_to(steps: dict[str, Words], outcome: str, reason: str) -> None:
+def test_expected_result_of_a_run(steps: dict[str, Words], outcome: str, reason: str) -> None:
     """Some failed beside some that completed is partial; none completed is failed."""
     played = play(flow("  - {id: a, agent: w}\n  - {id: b, agent: w}"), steps)
     assert (played.end.outcome, played.end.reason) == (outcome, reason)
@@ -366,7 +366,7 @@ def test_texts_beside_the_workflow_are_read(tmp_path: Path) -> None:
     assert play(plan).prompt("a").startswith("Do this.")
 
 
-def test_context_files_are_handed_to_the_performer() -> None:
+def test_context_files_are_passed_to_the_performer() -> None:
     """As they are named; the performer reads them in the workspace."""
     text = flow("  - {id: a, agent: w, instructions: Go., contextFiles: [docs/a.md]}")
     (job,) = play(text).cast.jobs

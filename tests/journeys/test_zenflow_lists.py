@@ -300,7 +300,7 @@ def test_a_loop_inside_an_item() -> None:
 
 
 @pytest.mark.item("zenflow-75")
-def test_an_item_stands_in_the_prompt_as_the_document_prints_it() -> None:
+def test_an_item_is_in_the_prompt_as_the_document_prints_it() -> None:
     """With its keys in their order, from a literal list and from the result of a step."""
     agents = """
   s: {description: Lists., resultSchema: {type: object, properties: {services: {type: array}}}}

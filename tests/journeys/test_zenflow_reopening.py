@@ -35,7 +35,7 @@ def fail_at(stage: Stage, path: str) -> None:
 
 @pytest.mark.item("zenflow-68")
 @pytest.mark.parametrize("verb", ["resume", "continue"])
-def test_a_failed_workflow_goes_on(lw: Place, stage: Stage, verb: str) -> None:
+def test_a_failed_workflow_continues(lw: Place, stage: Stage, verb: str) -> None:
     """Steps that completed are not called again, the loop continues in the iteration that did not
     finish, the run keeps its id, and what completed before is shown to what follows."""
     file = lw.write("flow.yaml", FLOW)
@@ -96,7 +96,7 @@ def test_a_run_that_completed_or_was_stopped(lw: Place) -> None:
     assert lw("continue", "run_").code == 8
 
 
-def test_another_agent_may_go_on(lw: Place) -> None:
+def test_another_agent_may_continue(lw: Place) -> None:
     """What stood behind the agents was wrong: the run is not lost."""
     file = lw.write("flow.yaml", FLOW)
     one = lw.script({"text": "planned"}, {"text": "else"}, name="one.yaml")
@@ -137,7 +137,7 @@ def test_an_open_run_takes_no_changes(lw: Place) -> None:
     assert lw("continue", "run_").code == 2
 
 
-def test_show_says_how_to_go_on(lw: Place, stage: Stage) -> None:
+def test_show_says_how_to_continue(lw: Place, stage: Stage) -> None:
     """A failed run names the command; after that it is told that it went on."""
     file = lw.write("flow.yaml", FLOW)
     fail_at(stage, "plan")

@@ -194,7 +194,7 @@ def coordinated() -> Driver:
     return Driver(what, script=lambda request: None).start()
 
 
-def test_messages_are_heard_between_turns() -> None:
+def test_messages_are_read_between_turns() -> None:
     """What is written to a step is in its conversation before its next turn, and stays there."""
     run = coordinated()
     run.answer("main.0/model#1", turn("I look.", call("c1")))

@@ -285,7 +285,7 @@ def answer(gate: GateOpened, decision: str, **more: object) -> GateAnswered:
 
 
 @pytest.mark.item("aldo-35", "W29")
-def test_a_rejection_is_told_to_the_model() -> None:
+def test_a_rejection_is_reported_to_the_model() -> None:
     """It is an error result with the reason and who gave it, and the loop goes on."""
     run = begun(plan(approvals=HELD), turn("", call("c1", "shell.exec")))
     run.answer("main.0/model#1", turn("", call("c1", "shell.exec")))
@@ -467,7 +467,7 @@ def test_the_budget_is_looked_at_before_the_model_is_asked() -> None:
     assert run.passes == 1
 
 
-def test_a_result_is_handed_in_once() -> None:
+def test_a_result_is_submitted_once() -> None:
     """The first one counts; a second in the same turn is told so."""
     wanted = turn(
         "",

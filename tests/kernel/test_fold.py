@@ -108,7 +108,7 @@ def test_pause_of_items() -> None:
     assert sorted(run.state.pending) == ["main[1]/agent#1"]
 
 
-def test_pause_between_passes() -> None:
+def test_pause_between_iterations() -> None:
     """A wait that ends while paused is not asked for again."""
     run = Driver(plan_of(Repeat(body=WORK, max=2, delay_ms=50))).start()
     run.answer("main.0/agent#1", "x")

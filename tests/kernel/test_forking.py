@@ -252,7 +252,7 @@ def test_words_to_another_loop_are_its_feedback() -> None:
     assert requests(made.events)[-1] == "main.3/agent#1"
 
 
-def test_sessions_are_not_handed_on() -> None:
+def test_sessions_are_not_passed_on() -> None:
     """A session has seen what came after the fork, so the fork begins one of its own."""
     loop = Repeat(body=replace(WORK, session="continue"), max=3)
     said = Reply("x", session="s1")
@@ -306,7 +306,7 @@ def test_time_that_was_left_is_left() -> None:
     assert later.call.until - made.clock == timer.call.until - cut
 
 
-def test_a_fork_of_a_paused_run_goes_on() -> None:
+def test_a_fork_of_a_paused_run_continues() -> None:
     """A pause belongs to the run that was paused."""
     run = Driver(plan_of(Repeat(body=WORK, max=3)), by_iteration("x")).start()
     run.pause()
@@ -375,7 +375,7 @@ def started(events: Sequence[AnyEvent]) -> list[tuple[str, int | None]]:
 
 
 @pytest.mark.item("aldo-48", "aldo-66")
-def test_a_conversation_that_failed_goes_on() -> None:
+def test_a_conversation_that_failed_continues() -> None:
     """Its cycles stay counted and its turns known; the one that failed is taken again."""
     said = [turn("one", call("c1"), usage=PAID), turn("two", call("c2"), usage=PAID)]
 
@@ -442,7 +442,7 @@ def test_another_agent_stands_where_a_conversation_was() -> None:
 
 
 @pytest.mark.item("aldo-48", "W12")
-def test_a_fork_may_make_more_passes() -> None:
+def test_a_fork_may_make_more_iterations() -> None:
     """The loop around the place has that many in all, also where it had made all of them."""
     made = check(talk(turns=9, most=5), "main.4", passes=7, script=script(turn("m", call("c"))))
     assert (made.ended[:2], made.passes) == (("exhausted", "max_iterations"), 7)

@@ -91,7 +91,7 @@ def test_the_failed_stage_alone_is_run_again() -> None:
     assert ended(driver) == ("completed", "approved")
 
 
-def test_a_note_is_told_to_the_stage_that_begins_and_to_no_other() -> None:
+def test_a_note_is_reported_to_the_stage_that_begins_and_to_no_other() -> None:
     """It stands at the step that is run again; the one after it has none."""
     driver = Driver(looped(), rejected_once("main.1.code/agent#1")).run()
     driver.clock += 1

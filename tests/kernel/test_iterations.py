@@ -150,7 +150,7 @@ def test_conditions(when: Condition, expected: str) -> None:
     assert statuses(drive(plan, by_effect({}, "7")))["b"] == expected
 
 
-def test_a_condition_that_cannot_be_told_may_skip() -> None:
+def test_a_condition_that_cannot_be_evaluated_may_skip() -> None:
     """By policy the step is left out instead, with the reason on record."""
     plan = plan_of_steps(step("a"), step("b", "a", when=about("a", ">", 1), when_error="skip"))
     run = drive(plan, by_effect({}, "text"))
@@ -420,7 +420,7 @@ def test_what_a_person_rejects_is_not_begun_anew() -> None:
         ),
     ],
 )
-def test_what_a_run_comes_to(
+def test_expected_result_of_a_run(
     rule: str, answers: dict[str, object], when: Condition | None, ended: tuple[str, str]
 ) -> None:
     """The rule of the plan makes one outcome of those of its steps."""

@@ -145,7 +145,7 @@ def test_time_ends_the_last_words() -> None:
     run.lawful()
 
 
-def test_a_paused_run_calls_nobody() -> None:
+def test_a_paused_run_calls_no_agent() -> None:
     """The next call waits until the run goes on."""
     run = begun()
     run.pause()
@@ -510,7 +510,7 @@ def test_a_judge_has_no_tools() -> None:
 # -- the same after any crash ----------------------------------------------------------------------
 
 
-def test_a_run_cut_anywhere_goes_on_as_before() -> None:
+def test_a_run_cut_anywhere_continues_as_before() -> None:
     """Every event of a talk can be the last before a crash; all messages still have one end."""
     run = begun(*A_B, LOOP)
     run.use("a/agent#1", "send_message", text="hi")
@@ -585,7 +585,7 @@ def test_what_it_was_shown_when_time_is_over_is_dropped() -> None:
     run.lawful()
 
 
-def test_a_run_that_goes_on_is_listened_to_again() -> None:
+def test_a_run_that_continues_is_listened_to_again() -> None:
     """After its end and a reopening the coordinator is called anew, with effects of new names."""
     run = begun(Step(id="a", action=WORK))
     run.use(CALL.format(1), "finalize", summary="Bad.")

@@ -178,7 +178,7 @@ def test_no_learnings_without_a_log() -> None:
     assert (body.memory.learnings, body.memory.outputs) == ([], [])
 
 
-def test_sessions_go_on() -> None:
+def test_sessions_continue() -> None:
     """The agent's own session is remembered for the iterations after."""
     run = Driver(loop(), by_iteration(Reply("x", session="s1"), None)).run()
     assert run.state.owners["main"].body.memory.sessions[""].id == "s1"

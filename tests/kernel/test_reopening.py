@@ -284,7 +284,7 @@ LOOP = Repeat(
 COSTLY = Reply("ok", usage=Usage(input_tokens=50))
 
 
-def test_a_loop_at_its_cap_goes_on_with_the_next_iteration() -> None:
+def test_a_loop_at_its_cap_continues_with_the_next_iteration() -> None:
     """With more iterations allowed it counts on, knows what it knew, and what it spent stays
     spent.
     """
@@ -324,7 +324,7 @@ def test_a_cap_may_be_raised_again_and_again() -> None:
         assert (kept.passes, kept.most) == (most, most)
 
 
-def test_without_more_passes_a_loop_at_its_cap_begins_anew() -> None:
+def test_without_more_iterations_a_loop_at_its_cap_begins_anew() -> None:
     """The event of a plain reopening means what it always meant."""
     driver = Driver(plan_of(Step(id="dev", action=LOOP))).run()
     assert [event.path for event in reopened(driver) if isinstance(event, IterationStarted)] == [
@@ -355,7 +355,7 @@ def test_the_cap_of_a_loop_inside_is_not_that_of_the_loop_around() -> None:
     assert at_cap(driver.state) == {}
 
 
-def test_a_reopening_with_more_passes_is_the_same_after_any_cut() -> None:
+def test_a_reopening_with_more_iterations_is_the_same_after_any_cut() -> None:
     """Cut anywhere after it and settled again, the run says what its log says."""
     script = by_effect({"dev~2.3/agent#1": "DONE"}, default=COSTLY)
     driver = Driver(plan_of(Step(id="dev", action=LOOP)), script=script).run()

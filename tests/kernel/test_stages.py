@@ -141,7 +141,7 @@ def test_words_count_only_where_that_is_said() -> None:
     assert "there is no verdict" in str(verdict.evidence)
 
 
-def test_findings_stand_in_the_verdict() -> None:
+def test_findings_are_in_the_verdict() -> None:
     """What was found is kept with the verdict, each on a line."""
     findings = (
         '[{"severity":"important","summary":"no test","location":"a.py"},'
@@ -312,7 +312,7 @@ def test_a_stage_is_finished_when_time_is_up() -> None:
     assert [(event.path, event.status) for event in skipped] == [("main.0.review", "cancelled")]
 
 
-def test_a_review_under_way_is_heard_when_time_is_up() -> None:
+def test_a_review_under_way_is_read_when_time_is_up() -> None:
     """After the last stage its verdict is taken before the time counts."""
     repeat = loop(until=GOAL, limits=Limits(wall_ms=60), on_deadline="after_step")
     driver = at_the_deadline(repeat, ["main.0.code/agent#1", "main.0.review/agent#1"])
@@ -368,7 +368,7 @@ def test_rejections_in_a_row_block_the_loop() -> None:
 
 
 @pytest.mark.item("coqui-64")
-def test_a_note_lets_it_go_on() -> None:
+def test_a_note_lets_it_continue() -> None:
     """The note is told to the next iteration and no other, and the count begins anew."""
     repeat = loop(max=9, gate=LoopGate(after=2))
     driver = Driver(plan_of(repeat), reviews("Rejected")).run()
@@ -453,7 +453,7 @@ def left(*found: bool) -> Driver:
 
 
 @pytest.mark.item("coqui-66")
-def test_a_stage_that_left_its_artifact_goes_on() -> None:
+def test_a_stage_that_left_its_artifact_continues() -> None:
     """It is looked for once, since the beginning of the iteration."""
     driver = left()
     assert [one.since for one in map(_call, driver.state.pending.values())] == [1_000]

@@ -115,7 +115,7 @@ def test_actions_end(action: Action, said: object, ended: object) -> None:
     assert run.ended == ended
 
 
-def test_bad_code_is_told() -> None:
+def test_bad_code_is_reported() -> None:
     """A program's code is part of the error."""
     run = drive(plan_of(RunCommand(argv=("x",))), by_effect({}, default=3))
     assert run.end.error is not None
@@ -345,7 +345,7 @@ def test_loop_in_steps_in_loop() -> None:
     assert broken_laws(run.events) == []
 
 
-def test_delay_between_passes() -> None:
+def test_delay_between_iterations() -> None:
     """Between two iterations, and only there, a loop waits."""
     run = drive(plan_of(Repeat(body=WORK, max=3, delay_ms=70)), by_iteration("x"))
     waits = [f for f in run.of(EffectRequested) if isinstance(f.call, SleepCall)]

@@ -97,7 +97,7 @@ def test_a_turn_that_says_nothing_is_not_remembered() -> None:
     assert [(one.kind, one.text) for one in loop_of(run).talk.history] == [("user", "Go on.")]
 
 
-def test_what_a_person_says_after_an_iteration_is_heard() -> None:
+def test_what_a_person_says_after_an_iteration_is_read() -> None:
     """Words with which somebody lets a loop go on follow the results of the turn."""
     run = begun(plan(PersonCheck()), turn("hm", call("c1")))
     run.answer("main.0/model#1", turn("hm", call("c1")))
@@ -109,7 +109,7 @@ def test_what_a_person_says_after_an_iteration_is_heard() -> None:
     assert laws(run) == []
 
 
-def test_what_a_person_says_at_the_cap_is_heard() -> None:
+def test_what_a_person_says_at_the_cap_is_read() -> None:
     """Whoever lets a loop go on beyond its cap speaks to the model."""
     made = plan(Contains(text="DONE"), most=1)
     [step] = made.steps

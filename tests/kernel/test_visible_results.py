@@ -432,7 +432,7 @@ def test_words_decide_about_another_try(detail: str, kind: str, again: bool) -> 
         (False, ("approve", ""), 1, "failed"),
     ],
 )
-def test_passes_after_the_last(
+def test_iterations_after_the_last(
     grants: bool, answer: tuple[str, str], passes: int, ended: str
 ) -> None:
     """Where a gate grants them, `continue` after the last iteration gives another one."""
@@ -475,7 +475,7 @@ def test_a_graph_may_speak_with_its_first_end(said: dict[str, object], speaks: s
     assert run.end.output == speaks
 
 
-def test_the_end_of_a_step_tells_what_was_used() -> None:
+def test_the_end_of_a_step_reports_what_was_used() -> None:
     """All of its iterations together, and nothing where nothing was used."""
     used = Usage(input_tokens=2, output_tokens=1, usd=0.5)
     run = drive(plan_of(Repeat(body=WORK, max=2)), by_iteration(Reply("x", usage=used)))

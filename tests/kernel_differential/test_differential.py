@@ -189,7 +189,7 @@ def test_difference_when_reported_shows_all_that_a_developer_needs(copies: Copie
     assert "A 'stopped' / B 'ended'" in report
 
 
-def test_history_when_shown_by_the_command_tells_its_moves(
+def test_history_when_shown_by_the_command_reports_its_moves(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The command that a report names."""

@@ -153,7 +153,7 @@ def test_a_built_in_agent_is_disabled_not_removed(registry: AgentRegistry) -> No
 
 
 @pytest.mark.item("bnd-e1")
-def test_names_stand_for_specs() -> None:
+def test_names_replace_specs() -> None:
     """A name of the list is replaced by its spec, for all agents and for one."""
     names = {"a": "command:/usr/a=b"}
     given = ["a", "worker=a", "command:x=a", "worker=claude"]

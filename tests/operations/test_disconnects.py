@@ -138,7 +138,7 @@ def test_who_decides(records: SqliteLog, enabled: bool, parting: Any, ends: bool
 
 
 @pytest.mark.item("rondoflow-52")
-def test_somebody_else_leaves(records: SqliteLog) -> None:
+def test_another_person_leaves(records: SqliteLog) -> None:
     """Only the loops of whoever left are ended."""
 
     async def body() -> None:

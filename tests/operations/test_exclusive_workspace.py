@@ -128,7 +128,7 @@ def test_a_plain_run_never_takes_up_an_old_one(tmp_path: Path) -> None:
     run(body())
 
 
-def test_who_goes_on_needs_the_folder_too(tmp_path: Path) -> None:
+def test_who_continues_needs_the_folder_too(tmp_path: Path) -> None:
     """A run that failed let go of its folder; while another has it, it stays closed."""
 
     async def body() -> None:

@@ -358,7 +358,7 @@ def test_a_pending_approval_waits_in_both() -> None:
     run(body())
 
 
-def test_a_run_under_way_is_forked_and_goes_on() -> None:
+def test_a_run_under_way_is_forked_and_continues() -> None:
     """Whoever drives it notices nothing; what it waits for is asked for in the fork too."""
 
     async def body() -> None:

@@ -99,7 +99,7 @@ def test_items_are_counted() -> None:
     assert standing(*events)["each"] == ("running", "1/3 items")
 
 
-def test_what_is_inside_of_a_list_stands_for_all_items() -> None:
+def test_what_is_inside_of_a_list_replaces_all_items() -> None:
     """One failed item marks the step, however the last one ended; a new pass of one item leaves
     the others as they are.
     """

@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_read_is_listed(known: DefinitionLibrary) -> None:
 
 
 @pytest.mark.item("coqui-8")
-def test_an_unknown_name_is_told_with_the_known(known: DefinitionLibrary) -> None:
+def test_an_unknown_name_is_reported_with_the_known(known: DefinitionLibrary) -> None:
     """With the near one first."""
     with pytest.raises(NotFound) as refused:
         known.get("harnes")

@@ -279,7 +279,7 @@ def supply(here: Local, scope: str, title: str) -> None:
 
 @pytest.mark.item("coqui-66")
 @in_a_home
-async def test_a_missing_artifact_blocks_and_supplying_it_goes_on(played: Played) -> None:
+async def test_a_missing_artifact_blocks_and_supplying_it_continues(played: Played) -> None:
     """The stage said a lot and left nothing: the loop is blocked before the next one. With the
     artifact there, trying again goes on without asking the agent once more.
     """

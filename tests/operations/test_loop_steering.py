@@ -209,7 +209,7 @@ async def test_a_loop_that_counts_needs_its_cap(played: Played) -> None:
 
 @pytest.mark.item("coqui-55")
 @in_a_home
-async def test_the_next_stage_is_told_the_new_goal(played: Played) -> None:
+async def test_the_next_stage_receives_the_new_goal(played: Played) -> None:
     """The stage under way was asked for the old one, the ones after it are asked for the new."""
     program = played.folder / "agent.sh"
     program.write_text(
@@ -290,7 +290,7 @@ async def test_a_blocked_stage_is_tried_again_or_left_out(played: Played) -> Non
 
 
 @in_a_home
-async def test_rounds_rejected_too_often_go_on_with_a_note(played: Played) -> None:
+async def test_rounds_rejected_too_often_continue_with_a_note(played: Played) -> None:
     """There is no stage to leave out then."""
     played.define("twice", max_rework_attempts=1)
     played.says(round_of("Rejected"), round_of("APPROVED"))
@@ -304,7 +304,7 @@ async def test_rounds_rejected_too_often_go_on_with_a_note(played: Played) -> No
 
 
 @in_a_home
-async def test_what_a_person_ended_goes_on_too(played: Played) -> None:
+async def test_what_a_person_ended_continues_too(played: Played) -> None:
     """Rejected after a whole round: another one begins, and nothing is left out."""
     played.define("twice", max_rework_attempts=1)
     played.says(round_of("Rejected"), round_of("APPROVED"))

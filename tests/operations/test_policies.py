@@ -81,7 +81,7 @@ def test_the_smallest_limits_count(
     ['agent = "claude"', '[mcp.x]\ncommand = "x"', "[prices.x]\ninput = 1"],
     ids=["agent", "mcp", "prices"],
 )
-def test_only_policies_stand_in_the_data_directory(tmp_path: Path, text: str) -> None:
+def test_only_policies_are_in_the_data_directory(tmp_path: Path, text: str) -> None:
     """Anything else there is an error that says what it may have."""
     with pytest.raises(LoopwrightError) as error:
         resolve(tmp_path, data=text)

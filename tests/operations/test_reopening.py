@@ -38,7 +38,7 @@ def requests(process: Process, name: str) -> list[str]:
 
 
 @pytest.mark.item("zenflow-68", "archon-63")
-def test_a_failed_run_goes_on_under_its_id() -> None:
+def test_a_failed_run_continues_under_its_id() -> None:
     """The row is open again, then ended; the completed step is not called a second time."""
 
     async def body() -> None:
@@ -197,7 +197,7 @@ CAPPED = plan_of(
 )
 
 
-def test_a_loop_at_its_cap_is_told_and_goes_on_with_more_passes() -> None:
+def test_a_loop_at_its_cap_is_reported_and_continues_with_more_iterations() -> None:
     """Plain, it is refused with the command that would do; with more passes it goes on, in another
     process too after the first one died."""
 
@@ -264,7 +264,7 @@ def test_a_loop_that_failed_at_its_cap() -> None:
     run(body())
 
 
-def test_more_passes_are_for_loops_at_their_cap() -> None:
+def test_more_iterations_are_for_loops_at_their_cap() -> None:
     """A run that failed in another way has no cap to raise."""
 
     async def body() -> None:

@@ -31,7 +31,9 @@ PERSON: dict[str, JsonValue] = {
         pytest.param(None, "the value itself: None is not of type 'object'", id="null"),
     ],
 )
-def test_the_first_problem_is_told_with_its_place(value: JsonValue, problem: str | None) -> None:
+def test_the_first_problem_is_reported_with_its_place(
+    value: JsonValue, problem: str | None
+) -> None:
     """A value that does not fit is told by where and why."""
     assert schema_problem(PERSON, value) == problem
 
@@ -111,7 +113,7 @@ def test_pattern_properties_are_checked() -> None:
     assert problem.startswith("n_a: ")
 
 
-def test_a_pattern_that_cannot_be_matched_in_linear_time_is_told() -> None:
+def test_a_pattern_that_cannot_be_matched_in_linear_time_is_reported() -> None:
     """Look-behind is not possible here, and nothing fits a schema that cannot be used."""
     problem = schema_problem({"type": "string", "pattern": "(?<=a)b"}, "ab")
     assert problem is not None

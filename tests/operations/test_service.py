@@ -288,7 +288,7 @@ def test_a_hundred_answers_from_many_processes_are_one() -> None:
     run(body())
 
 
-def test_an_answer_never_reaches_a_gate_that_nobody_saw() -> None:
+def test_an_answer_never_reaches_a_gate_that_was_not_recorded() -> None:
     """An answer named by the run that comes too late does not answer the next iteration's gate."""
 
     async def body() -> None:
@@ -536,7 +536,7 @@ def test_orders_need_a_run() -> None:
     run(body())
 
 
-def test_resume_takes_up_what_nobody_drives() -> None:
+def test_resume_takes_up_what_no_process_drives() -> None:
     """A run that a crash left behind goes on, whatever it was at."""
 
     async def body() -> None:

@@ -100,7 +100,7 @@ def test_sampling_is_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert memory.get_finished_spans() == ()
 
 
-def test_each_span_is_told_once() -> None:
+def test_each_span_is_reported_once() -> None:
     """A run that waits is let go of, and goes on in another process: together they tell every span
     once, and those that are about what nobody drives are nobody's.
     """
@@ -129,7 +129,7 @@ def test_each_span_is_told_once() -> None:
     run(body())
 
 
-def test_a_looker_tells_nothing() -> None:
+def test_a_looker_reports_nothing() -> None:
     """Whoever only writes an answer into a run of another process has no spans of it."""
 
     async def body() -> None:

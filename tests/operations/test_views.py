@@ -306,7 +306,7 @@ def test_a_long_output_is_shown_whole() -> None:
     assert isinstance(driver.of(RunFinished)[0].output, Blob)
 
 
-def test_two_loops_count_their_passes_each() -> None:
+def test_two_loops_count_their_iterations_each() -> None:
     """With several loops each step has its own number."""
     steps = (
         Step(id="a", action=Repeat(body=CALL, max=2, at_cap="complete")),
@@ -345,7 +345,7 @@ def test_what_a_judge_says_is_not_what_the_iteration_brought() -> None:
     assert progress.passes[0].learning == "a poem"
 
 
-def test_a_turn_that_is_an_iteration_is_told_once() -> None:
+def test_a_turn_that_is_an_iteration_is_reported_once() -> None:
     """With its calls, and not again when the iteration ends; its check says which text it looks
     for.
     """

@@ -121,7 +121,7 @@ def test_a_missing_result_is_demanded() -> None:
     assert texts(run) == ["Mend it.", HAND_IN]
 
 
-def test_a_loop_around_shows_what_its_passes_left() -> None:
+def test_a_loop_around_shows_what_its_iterations_left() -> None:
     """The second iteration begins a new conversation, with the memory of the loop in its task."""
     body = CallAgent(agent="coder", prompt=ASK)
     until = Contains(text="DONE")
@@ -151,7 +151,7 @@ THREADED = [
 
 
 @pytest.mark.parametrize(("body", "memory"), THREADED)
-def test_a_thread_goes_on_in_the_next_iteration(body: CallAgent, memory: Memory) -> None:
+def test_a_thread_continues_in_the_next_iteration(body: CallAgent, memory: Memory) -> None:
     """Everything that was said before, the task among it, then the task of this iteration."""
     run = begun(Repeat(body=body, max=3, until=Contains(text="DONE"), memory=memory))
     run.answer("main.0.0/model#1", asked(run, "I look.", "c1"))
@@ -254,7 +254,7 @@ def test_messages_stand_where_they_came() -> None:
     assert texts(run, "main.1") == ["Mend it.", "[lead]: Hurry."]
 
 
-def test_a_summary_stands_for_what_was_dropped() -> None:
+def test_a_summary_replaces_what_was_dropped() -> None:
     """It is told as one, after the task."""
     run = begun(CallAgent(agent="coder", prompt=ASK))
     place(run).parent.talk.history.append(HistoryEntry(kind="summary", text="a.py is fine."))

@@ -30,7 +30,7 @@ def test_anything_else_is_the_task(message: str) -> None:
 
 
 @pytest.mark.item("aldo-18")
-def test_a_chat_goes_on() -> None:
+def test_a_chat_continues() -> None:
     """Its messages are taken over in their order, with calls and results; the unknown is left."""
     chat = {
         "systemPrompt": "Be kind.",

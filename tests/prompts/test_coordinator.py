@@ -67,7 +67,7 @@ def test_nobody_to_write_to() -> None:
     )
 
 
-def test_a_reply_is_told_apart_from_a_message() -> None:
+def test_a_reply_is_distinguished_from_a_message() -> None:
     """An answer of a step that was written to is marked as one."""
     run = begun()
     run.answer("one.0/agent#1", Reply("A", session="s-1"))

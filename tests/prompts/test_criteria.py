@@ -205,7 +205,7 @@ def test_a_gate_ends_a_loop_as_well() -> None:
     )
 
 
-def test_steps_are_told_about_the_reply_of_the_iteration() -> None:
+def test_steps_are_informed_about_the_reply_of_the_iteration() -> None:
     """In a loop of steps the check is about the last reply, not about each one."""
     step = Step(id="build", action=CallAgent(agent="worker"))
     text = first_prompt(Signal(word="DONE"), body=Steps(steps=(step,)))

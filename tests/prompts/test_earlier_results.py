@@ -42,7 +42,7 @@ def after(
     return shown(driver, "b")
 
 
-def test_needs_stand_below_the_task() -> None:
+def test_needs_are_below_the_task() -> None:
     """With what the run was started with between them."""
     assert after("done") == (
         "Sum up.\n\n## Flow Context\n\nGo.\n\n## Previous Step Results\n\n### a\n\ndone"
@@ -124,7 +124,7 @@ def test_steps_of_an_iteration_see_its_number_from_the_first_one_on() -> None:
     )
 
 
-def test_a_single_call_is_told_nothing_in_its_first_iteration() -> None:
+def test_a_single_call_receives_nothing_in_its_first_iteration() -> None:
     """Its prompt is as it was written; later it sees what it said."""
     driver = started(Step(id="dev", action=repeat(call("Write."))))
     assert shown(driver, "dev.0") == "Write."
@@ -132,7 +132,7 @@ def test_a_single_call_is_told_nothing_in_its_first_iteration() -> None:
     assert "(Iteration 1)\n\nfirst\n\n## Iteration 2" in shown(driver, "dev.1")
 
 
-def test_a_judge_is_heard() -> None:
+def test_a_judge_is_read() -> None:
     """Its words stand in the next iteration, once."""
     driver = started(Step(id="dev", action=repeat(INNER, until=Judge(agent="j"))))
     driver.answer("dev.0.code/agent#1", "first")
@@ -148,7 +148,7 @@ def test_a_counted_loop_does_not_hide_the_item() -> None:
     assert shown(driver, "all[1].in.0") == 'Fix.\n\n## forEach Item (index: 1)\n"b"'
 
 
-def test_a_result_that_did_not_fit_is_told() -> None:
+def test_a_result_that_did_not_fit_is_reported() -> None:
     """The second request has the form and the reason."""
     driver = started(Step(id="a", action=call("Count.", schema={"type": "object"})))
     driver.answer("a/agent#1", Fail("bad_result", "count: 'x' is not a number"))

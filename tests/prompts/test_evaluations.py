@@ -146,7 +146,7 @@ GATE = GateOpened(
         ),
     ],
 )
-def test_what_a_run_came_to(events: list[AnyEvent], came: EvaluatedRun) -> None:
+def test_result_of_a_run(events: list[AnyEvent], came: EvaluatedRun) -> None:
     """Text, last tool result, cycles and the reason of the end, from the events alone."""
     assert read_result(events, read) == came
 

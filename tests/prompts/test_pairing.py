@@ -56,7 +56,7 @@ def test_what_may_be_sent_as_it_is(history: tuple[AnyMessage, ...], right: bool)
     assert is_paired(pair_calls(history))
 
 
-def test_a_missing_result_is_told_as_missing() -> None:
+def test_a_missing_result_is_reported_as_missing() -> None:
     """The model learns that the call was interrupted; the other result stays with its call."""
     mended = pair_calls((TASK, turn("a", "b"), results("b", text="mine"), TASK))
     answers = mended[2]

@@ -111,7 +111,7 @@ def test_a_loop_without_a_cap_names_only_the_iteration() -> None:
     assert "## Iteration 2\n" in text
 
 
-def test_granted_passes_count_to_the_cap() -> None:
+def test_granted_iterations_count_to_the_cap() -> None:
     """An iteration that a person granted at the cap is not numbered beyond it."""
     driver = started(loop(max=1, at_cap="ask"))
     driver.answer("main.0/agent#1", "x")
@@ -308,7 +308,7 @@ def test_an_iteration_starts_fresh() -> None:
     [loop(body=call(session="thread")), loop(SameSession())],
     ids=["threaded call", "session as memory"],
 )
-def test_a_threaded_session_goes_on(action: Repeat) -> None:
+def test_a_threaded_session_continues(action: Repeat) -> None:
     """The session that an agent named is handed to its next iteration."""
     assert session_after(action, Reply("x", session="s-1")) == "s-1"
     assert session_after(action, Reply("x")) is None

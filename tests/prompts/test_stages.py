@@ -117,7 +117,7 @@ def test_a_loop_without_an_end_of_its_own_says_so() -> None:
     assert "Acceptance" not in text
 
 
-def test_an_evaluator_is_heard_in_the_next_iteration() -> None:
+def test_an_evaluator_is_read_in_the_next_iteration() -> None:
     """What reached means is a criterion, and why it was not reached is told."""
     run = first_round(driver(until=Goal(agent="plan", prompt=literal("All tests pass."))))
     run.answer("main.0/check0#1", Reply(result='{"done":false,"reason":"Two fail."}'))
@@ -177,7 +177,7 @@ def test_an_unfit_answer_is_asked_for_again() -> None:
     assert "The answer before did not fit: no object" in text
 
 
-def test_very_many_iterations_are_told_in_part() -> None:
+def test_very_many_iterations_are_reported_in_part() -> None:
     """The newest are listed, and how many came before them."""
     run = driver(until=Cap(), most=None, body=CallAgent(agent="b"))
     for number in range(202):
@@ -194,7 +194,7 @@ def test_very_many_iterations_are_told_in_part() -> None:
         pytest.param("", "## Your Task\n\nLeave what you made", id="none"),
     ],
 )
-def test_a_stage_is_told_that_it_must_leave_an_artifact(asked: str, task: str) -> None:
+def test_a_stage_is_informed_that_it_must_leave_an_artifact(asked: str, task: str) -> None:
     """It stands in its task, and in no other."""
     call = CallAgent(agent="plan", prompt=literal(asked) if asked else ())
     steps = (Step(id="plan", action=call, needs_artifact=True), *STAGES.steps[1:])
@@ -203,7 +203,7 @@ def test_a_stage_is_told_that_it_must_leave_an_artifact(asked: str, task: str) -
 
 
 @pytest.mark.item("coqui-55")
-def test_a_changed_goal_is_what_the_next_stage_is_told() -> None:
+def test_a_changed_goal_is_what_the_next_stage_is_reported() -> None:
     """Also a person's note, told to the stage that is tried again and to no other."""
     run = driver()
     run.append(RunEdited(at=run.clock, message="Build a queue."))

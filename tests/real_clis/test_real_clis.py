@@ -52,7 +52,7 @@ def test_text_usage_and_session(labs: Labs, cli: str) -> None:
 
 
 @every_cli
-def test_a_session_goes_on_and_a_lost_one_begins_anew(labs: Labs, cli: str) -> None:
+def test_a_session_continues_and_a_lost_one_begins_anew(labs: Labs, cli: str) -> None:
     """The second call knows the first; a session that never was is noticed and replaced."""
     needs(cli)
     lab = labs(talking("Yes."))

@@ -233,7 +233,7 @@ def test_programs_of_a_full_model_write_in_the_workspace_alone(tmp_path: Path) -
 
 @pytest.mark.item("coqui-26")
 @needs_sandbox
-def test_nobody_moves_the_wall(tmp_path: Path) -> None:
+def test_nobody_changes_the_sandbox(tmp_path: Path) -> None:
     """What is started behind the wall has no capability left, also where root has started it: with
     one it could be mounted away.
     """

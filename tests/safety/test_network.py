@@ -191,7 +191,7 @@ def test_who_cannot_be_without_a_network() -> None:
     assert error.value.code == "bad-tool"
 
 
-def test_without_a_wall_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_sandbox_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing could keep a program from the network, it is refused."""
     monkeypatch.setattr(bubblewrap, "works", lambda: "bwrap is not there")
     problem = unfit_agent(Spec(kind="command"), Agent(options={"network": "none"}))

@@ -302,7 +302,7 @@ def test_a_definition_of_an_editor_names_no_file_of_the_server(server: Served) -
 
 
 @pytest.mark.item("bnd-l11")
-def test_a_fork_tells_an_editor_nothing_about_other_folders(server: Served) -> None:
+def test_a_fork_reports_an_editor_nothing_about_other_folders(server: Served) -> None:
     """A folder that exists and one that does not are refused with the same words."""
     editor = server.made("editor")
     run = server.start(server.definition(server.script("one", "two"), max=2))

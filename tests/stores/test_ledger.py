@@ -127,7 +127,7 @@ def test_every_statement_may_fail(failing: World, disk: Disk, after: bool) -> No
 
 
 @pytest.mark.parametrize("call", ["claim", "release"])
-def test_a_failing_claim_is_told_and_undone(failing: World, disk: Disk, call: str) -> None:
+def test_a_failing_claim_is_reported_and_undone(failing: World, disk: Disk, call: str) -> None:
     """Whichever statement fails, the caller hears and the owner is the old one or the new one."""
     log = failing.open()
     failing.start(log)
@@ -151,7 +151,7 @@ def test_a_failing_claim_is_told_and_undone(failing: World, disk: Disk, call: st
     assert (log.row("run_a").owner is None) == (call == "release")
 
 
-def test_a_full_disk_is_told_and_space_makes_it_well(failing: World, disk: Disk) -> None:
+def test_a_full_disk_is_reported_and_space_makes_it_well(failing: World, disk: Disk) -> None:
     """Out of space: StorageError `full`, earlier events readable; with space the log goes on."""
     log = failing.open()
     failing.start(log)
@@ -178,7 +178,7 @@ def test_a_full_disk_is_told_and_space_makes_it_well(failing: World, disk: Disk)
     assert log.verify("run_a") == []
 
 
-def test_a_lock_held_too_long_is_told(failing: World, path: Path) -> None:
+def test_a_lock_held_too_long_is_reported(failing: World, path: Path) -> None:
     """When another process keeps the write lock: `busy`; reads go on; later writes too."""
     log = failing.open()
     failing.start(log)

@@ -50,7 +50,7 @@ def test_a_new_log_is_private_and_empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("durability", "expected"), [("full", 2), ("normal", 1)])
-def test_durability_is_what_sqlite_is_told(path: Path, durability: str, expected: int) -> None:
+def test_durability_is_what_sqlite_is_reported(path: Path, durability: str, expected: int) -> None:
     """`full` syncs every commit, `normal` leaves that to checkpoints; both write ahead."""
     seen: list[sqlite3.Connection] = []
 
@@ -150,7 +150,7 @@ def test_a_damaged_or_wrong_file_is_refused(filled: Path, damage: Callable[[Path
 
 
 @pytest.mark.item("J4")
-def test_a_damaged_page_is_told_by_whoever_reads_it(filled: Path) -> None:
+def test_a_damaged_page_is_reported_by_everyone_who_reads_it(filled: Path) -> None:
     """Rubbish in the middle of the file is an error of its own kind, and the check finds it."""
     db = sqlite3.connect(filled)
     [[root]] = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'segment'")

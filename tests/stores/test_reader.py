@@ -104,7 +104,7 @@ def test_a_log_changed_by_hand_is_found_out(
         assert words in problem
 
 
-def test_events_of_a_later_version_are_told_as_such(log: SqliteLog, path: Path) -> None:
+def test_events_of_a_later_version_are_reported_as_such(log: SqliteLog, path: Path) -> None:
     """An event that this version cannot read is an error with a hint, also for readers."""
     db, body = sqlite3.connect(path), b'[{"kind":"new"}]'
     [(before,)] = db.execute("SELECT chain FROM segment WHERE run = 1 AND seq = 9").fetchall()

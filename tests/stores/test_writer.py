@@ -197,7 +197,7 @@ def test_two_appends_of_one_run_keep_their_order(path: Path, witness: Witness) -
     play(path, witness, scene)
 
 
-def test_somebody_asks_from_another_thread(tmp_path: Path) -> None:
+def test_a_person_asks_from_another_thread(tmp_path: Path) -> None:
     """Whatever is asked elsewhere while the event loop commits by itself, the connection is used by
     one at a time, and nothing is written twice or lost.
     """

@@ -67,7 +67,7 @@ def test_the_digest_is_of_the_value(other: str) -> None:
 
 
 @pytest.mark.parametrize("other", ["a: 1.0", "a: '1'", "a: true", "a: [1]", "b: 1", "a: 2"])
-def test_the_digest_tells_values_apart(other: str) -> None:
+def test_the_digest_reports_values_apart(other: str) -> None:
     """Another value or another type is another digest."""
     assert document(other).digest != document("a: 1").digest
 

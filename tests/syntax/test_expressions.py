@@ -33,7 +33,7 @@ def test_problems_have_their_place(written: str, place: str) -> None:
     assert found.startswith(f"x.yaml:{place}: unknown-name: there is no nme here")
 
 
-def test_steps_that_may_not_have_ended_are_told_apart() -> None:
+def test_steps_that_may_not_have_ended_are_distinguished() -> None:
     """A step that is there but late gets the key that makes the step wait for it."""
     text = "e: steps.later.status == 'completed' && steps.never.status == ''"
     late, never = problems(text, late={"later"}, waiting="dependsOn")

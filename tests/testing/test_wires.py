@@ -219,7 +219,7 @@ def test_a_script_that_runs_out_says_so() -> None:
         assert wires.refused == ["request 2 (anthropic): the script has no turn for this request"]
 
 
-def test_a_chooser_that_raises_is_told() -> None:
+def test_a_chooser_that_raises_is_reported() -> None:
     """Its client is not left waiting."""
 
     def broken(request: WireRequest) -> ScriptedTurn:

@@ -114,7 +114,7 @@ def test_long_files_come_in_pages(tmp_path: Path) -> None:
     assert "".join(inside(tmp_path, play)) == "".join(lines)
 
 
-def test_a_list_tells_what_is_there(tmp_path: Path) -> None:
+def test_a_list_reports_what_is_there(tmp_path: Path) -> None:
     """Files with sizes, folders, links as links; deeper only when asked, and never into .git."""
     work = furnish(tmp_path)
     (work / "out").symlink_to("../neighbour")

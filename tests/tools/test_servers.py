@@ -157,7 +157,7 @@ def test_servers_are_shared_and_ended(tmp_path: Path) -> None:
     assert not is_alive(inside(tmp_path, play))
 
 
-def test_a_server_that_cannot_start_is_told(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_is_reported(tmp_path: Path) -> None:
     """Its last words are in the offer and in the result; other tools go on."""
     grant = Grant(native=("fs.read",), servers=(bench_server("broken"),))
 
@@ -181,7 +181,7 @@ def test_a_server_that_cannot_start_is_told(tmp_path: Path) -> None:
         pytest.param(("true",), "exit code 0", id="ends-at-once"),
     ],
 )
-def test_a_program_that_is_no_server_is_told(
+def test_a_program_that_is_no_server_is_reported(
     tmp_path: Path, argv: tuple[str, ...], says: str
 ) -> None:
     """With what is known about it."""
@@ -195,7 +195,7 @@ def test_a_program_that_is_no_server_is_told(
     assert says in said
 
 
-def test_nobody_behind_an_address_is_told(tmp_path: Path) -> None:
+def test_nobody_behind_an_address_is_reported(tmp_path: Path) -> None:
     """A refused connection is a problem of the offer, not an exception."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -277,7 +277,7 @@ def test_a_long_answer_is_kept_and_shown_by_its_head(tmp_path: Path) -> None:
     inside(tmp_path, play)
 
 
-def test_a_time_limit_gives_up_and_tells_the_server(tmp_path: Path) -> None:
+def test_a_time_limit_gives_up_and_reports_the_server(tmp_path: Path) -> None:
     """The server hears of it, and serves on."""
     grant = replace(STDIO, limits={"bench.wait": ToolLimit(seconds=HOUR_S)})
 

@@ -101,7 +101,7 @@ def test_an_empty_grant_has_nothing(tmp_path: Path) -> None:
         pytest.param('{"path":"\\ud800"}', "not JSON", id="surrogate"),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_to_the_model(
+def test_arguments_that_do_not_fit_are_reported_to_the_model(
     tmp_path: Path, args: str, says: str
 ) -> None:
     """The problem is in the record, with its place, and so are the arguments as far as they can be
@@ -144,7 +144,7 @@ def test_edited_arguments_are_looked_at_again(tmp_path: Path) -> None:
         ("result.more", '{"handle":"result:x"}', (), False),
     ],
 )
-def test_a_call_tells_what_it_would_touch(
+def test_a_call_reports_what_it_would_touch(
     tmp_path: Path, tool: str, args: str, paths: tuple[str, ...] | None, protected: bool
 ) -> None:
     """Real paths, links followed; None where nobody can say."""

@@ -155,7 +155,7 @@ def test_a_write_is_whole_and_leaves_nothing_else(tree: WorkspaceTree, tmp_path:
 
 
 @pytest.mark.item("D12")
-def test_a_workspace_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_workspace_that_is_gone_is_reported(tmp_path: Path) -> None:
     """Nothing hangs, nothing is made in its place."""
     tree = WorkspaceTree(tmp_path / "gone")
     with pytest.raises(ToolRefusal, match="workspace-gone"):

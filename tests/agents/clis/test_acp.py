@@ -162,7 +162,7 @@ def test_other_ends(stop: str, trouble: str) -> None:
     assert conversation.transcript.spent.usage is None
 
 
-def test_an_error_is_told_with_its_details() -> None:
+def test_an_error_is_reported_with_its_details() -> None:
     """Agents put the words that matter into different places."""
     conversation = prompted()
     error: JsonValue = {"code": -32603, "message": "Internal error", "data": {"details": "401 no"}}

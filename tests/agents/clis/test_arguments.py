@@ -36,7 +36,7 @@ def after(argv: tuple[str, ...], flag: str) -> str:
 
 
 @pytest.mark.item("rondoflow-19")
-def test_claude_is_told_everything_by_arguments() -> None:
+def test_claude_receives_everything_by_arguments() -> None:
     """Tools, model, budget and permission mode are arguments, and the prompt is last after `--`."""
     agent = Agent(
         model="opus",
@@ -247,7 +247,7 @@ def test_the_only_tools_of_gemini_are_rules() -> None:
     assert {"run_shell_command", "write_file", "*"} <= {n for n, s in found.items() if s == "deny"}
 
 
-def test_turns_that_cannot_be_limited_are_told() -> None:
+def test_turns_that_cannot_be_limited_are_reported() -> None:
     """A limit of turns is only a wish; that it was not applied is in the notes."""
     assert line("codex", Agent(max_turns=3)).notes == (
         "codex has no limit of turns: max_turns was not applied",
@@ -272,7 +272,7 @@ def test_turns_that_cannot_be_limited_are_told() -> None:
     ],
     ids=["token wins", "key", "an empty one is none", "of others nothing"],
 )
-def test_exactly_one_credential_is_handed_on(base: dict[str, str], found: dict[str, str]) -> None:
+def test_exactly_one_credential_is_passed_on(base: dict[str, str], found: dict[str, str]) -> None:
     """The setup token comes before the key, and never both."""
     assert own_variables("claude", base) == found
 

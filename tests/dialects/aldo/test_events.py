@@ -205,7 +205,7 @@ def test_a_plain_run_is_ended_by_nothing() -> None:
     assert only(told, "run.completed") == {"finishReason": "stop", "output": "fine", "cycles": 1}
 
 
-def test_another_end_is_told_by_its_own_name() -> None:
+def test_another_end_is_reported_by_its_own_name() -> None:
     """A reason that this dialect has no word for is passed on."""
     stage = Stage(plan_of(AGENT), lambda *_: None)
     stage.driver.start()
@@ -226,7 +226,7 @@ GATED = spec(
 
 
 @pytest.mark.item("aldo-33", "aldo-34", "aldo-36")
-def test_each_held_call_is_told_and_resolved_on_its_own() -> None:
+def test_each_held_call_is_reported_and_resolved_on_its_own() -> None:
     """A free sibling goes on meanwhile; a rejection is a result with its reason."""
     wanted = turn(
         "",
@@ -299,7 +299,7 @@ def test_failures_of_tools_are_results() -> None:
     }
 
 
-def test_a_result_that_is_handed_in() -> None:
+def test_a_result_that_is_submitted() -> None:
     """The engine answers it; the words are the ones that the model is told."""
     assert (payloads.SUBMIT, payloads.ACCEPTED) == (conversation.SUBMIT, conversation.ACCEPTED)
     assert msgspec.json.decode(conversation.ONCE) == payloads.ALREADY_SUBMITTED
@@ -323,7 +323,7 @@ def test_a_turn_of_nothing_has_no_message() -> None:
 
 
 @pytest.mark.item("aldo-19")
-def test_a_stop_is_told_once_and_last() -> None:
+def test_a_stop_is_reported_once_and_last() -> None:
     """No event comes after it."""
     stage = Stage(plan_of(GATED), lambda *_: turn("", call("c1")), people=lambda _: None)
     stage.driver.run()
@@ -384,7 +384,7 @@ def test_a_cycle_that_is_tried_again_begins_once() -> None:
 # -- several agents --------------------------------------------------------------------------------
 
 
-def test_children_are_told_with_what_they_came_to() -> None:
+def test_children_are_reported_with_their_results() -> None:
     """Each begins and ends under its alias; the list is the output of the whole."""
     plan = plan_of(composite("parallel", "a", "b"), a=spec(name="a"), b=spec(LOOP, name="b"))
     told = Stage(plan, says("x")).run().events()

@@ -104,7 +104,7 @@ def test_the_system_prompt_is_the_file_with_its_places_filled() -> None:
 
 
 @pytest.mark.item("aldo-6")
-def test_a_prompt_that_is_not_there_is_told() -> None:
+def test_a_prompt_that_is_not_there_is_reported() -> None:
     """The file is asked for; without it the description is the prompt, and the place is named."""
     document, _ = read(spec().encode(), file="agent.yaml")
     assert document is not None
@@ -136,7 +136,7 @@ def test_a_template_that_is_not_there_leaves_its_place_empty() -> None:
         pytest.param(b"a\x00b", "bad-value", id="NUL"),
     ],
 )
-def test_a_prompt_that_cannot_be_used_is_told(data: bytes | Refused, code: str) -> None:
+def test_a_prompt_that_cannot_be_used_is_reported(data: bytes | Refused, code: str) -> None:
     """Whatever is wrong with the file is told at the place that names it."""
     plan, [one] = lowered(spec(), {"prompt.md": data})
     assert plan is None
@@ -236,7 +236,7 @@ def test_parallel_gives_a_list_in_the_order_written() -> None:
 
 
 @pytest.mark.item("aldo-52")
-def test_parallel_waits_for_all_and_tells_the_first_failure() -> None:
+def test_parallel_waits_for_all_and_reports_the_first_failure() -> None:
     """The first in the order written, whichever failed first; at most eight are asked at a
     time."""
     names = [f"n{number}" for number in range(10)]

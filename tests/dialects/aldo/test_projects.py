@@ -103,7 +103,7 @@ def test_the_table_has_every_agent_of_the_projects() -> None:
 
 @pytest.mark.item("aldo-89", "aldo-81", "aldo-82", "aldo-83", "aldo-84", "aldo-73")
 @pytest.mark.parametrize("file", sorted(EXPECTED))
-def test_an_agent_loads_and_comes_to_what_is_expected(file: str) -> None:
+def test_an_agent_loads_and_has_the_expected_result(file: str) -> None:
     """Warnings, what each agent was asked, gates, results, what ended it, and how often."""
     case = EXPECTED[file]
     read = read_definition(PROJECTS / file)

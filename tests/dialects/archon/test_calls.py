@@ -105,7 +105,7 @@ GIVEN = [
 
 
 @pytest.mark.parametrize(("written", "given"), GIVEN)
-def test_what_another_workflow_is_told(written: str, given: WorkflowInputs) -> None:
+def test_what_another_workflow_is_reported(written: str, given: WorkflowInputs) -> None:
     """Its message is what the node says, else the one around it; its inputs all have a value."""
     head = "inputs: {z: {default: q}}"
     plan = plan_with(flow(f"{{id: a, workflow: say, {written}}}", head=head), say=SAY)
@@ -247,7 +247,7 @@ RUBBISH = [
 
 
 @pytest.mark.parametrize("written", RUBBISH)
-def test_rubbish_is_told(written: str) -> None:
+def test_rubbish_is_reported(written: str) -> None:
     """Values of the wrong kind are findings, in the other workflow as well."""
     node = f"{{id: a, workflow: say, {written}}}"
     document, problems = read(flow(node).encode(), file="x")

@@ -248,7 +248,7 @@ RUBBISH: list[object] = [
 
 @pytest.mark.item("archon-67")
 @pytest.mark.parametrize("value", RUBBISH, ids=[str(number) for number in range(len(RUBBISH))])
-def test_rubbish_is_told_not_raised(value: object) -> None:
+def test_rubbish_is_reported_not_raised(value: object) -> None:
     """Whatever stands in a file, it gives findings and never an error that would hide others."""
     document = Document.plain(value, file="flow.yaml")  # type: ignore[arg-type]
     assert isinstance(archon.requested_files(document), list)
@@ -275,7 +275,7 @@ def test_recognising(value: object, sure: int) -> None:
     assert archon.recognise(value) == sure
 
 
-def test_the_old_form_is_told_the_way() -> None:
+def test_the_old_form_receives_the_way() -> None:
     """A workflow with steps is refused with one finding that shows the new form."""
     _, problems = lowered("name: x\ndescription: y\nsteps:\n  - command: plan\n")
     assert places(problems) == ["4:3 old-workflow"]

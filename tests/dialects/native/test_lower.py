@@ -50,7 +50,7 @@ def test_memory(written: str, memory: Memory) -> None:
     assert only_loop(plan_of(text)).memory == memory
 
 
-def test_no_agent_is_left_to_whoever_starts() -> None:
+def test_no_agent_is_left_to_the_person_who_starts() -> None:
     """A definition without an agent has one without a spec."""
     plan = plan_of("name: x\ngoal: Go.\n")
     assert plan.agents == {"agent": Agent()}
@@ -250,7 +250,7 @@ steps:
     ]
 
 
-def test_a_doubt_is_told_once_for_each_text() -> None:
+def test_a_doubt_is_reported_once_for_each_text() -> None:
     """The same early reference twice in one text is one warning, at the first of them."""
     again = "{{steps.a.output}}"
     text = f"name: x\nsteps:\n  - {{id: a, run: x}}\n  - {{id: b, stop: '{again} {again}'}}\n"

@@ -25,7 +25,7 @@ def plan(criteria: object) -> Plan:
 
 
 @pytest.mark.item("rondoflow-17")
-def test_an_iteration_tells_its_output_then_its_learning() -> None:
+def test_an_iteration_reports_its_output_then_its_learning() -> None:
     """Iteration comes first, progress second, each with its documented fields."""
     done = AssistantIteration(iteration=2, max_iterations=5, output="all of it", learning="all")
     assert events_of_iteration(done) == [

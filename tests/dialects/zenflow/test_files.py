@@ -62,7 +62,7 @@ def test_included_files_are_named_as_the_first_one_is() -> None:
     assert problem.render().startswith("flows/parts/one.yaml:1:1: missing-steps")
 
 
-def test_what_the_reader_refuses_is_told_in_its_place() -> None:
+def test_what_the_reader_refuses_is_reported_in_its_place() -> None:
     """A file that is not handed over is told with the reader's reason, where it is named."""
     link = Refused("file-outside", "prompts/task.md leads out of the folder")
     text = 'name: x\nsteps: [{id: a, instructions: "@prompts/task.md"}, {id: b, include: c.yaml}]\n'

@@ -313,7 +313,7 @@ def test_a_judge_of_its_own_work_is_doubted(text: str, code: int) -> None:
     assert [(one.code, one.severity) for one in problems] == [("self-judging", "warning")][code:]
 
 
-def test_a_report_ends_where_nobody_reads_on() -> None:
+def test_a_report_ends_where_no_client_reads_on() -> None:
     """However many mistakes there are, 50 are told."""
     rows = [f"{{id: s{n}, dependsOn: [x{n}, y{n}], agent: z{n}}}" for n in range(100)]
     assert codes(steps(*rows)).count("missing-dep") <= 50
