@@ -233,7 +233,7 @@ def test_a_reader_that_stops_waiting_gets_what_is_recorded(
     run(body())
 
 
-def test_a_call_that_is_over_is_reported_so() -> None:
+def test_a_call_that_is_over_is_reported_as_over() -> None:
     """After its answer, or when the run is left, nobody waits for ever."""
 
     async def body() -> None:
