@@ -34,7 +34,7 @@ def ask(
         return says
 
     if says is not None:
-        here.performer.ask_through(person)
+        here.performer.ask = person
     call = job(workspace, agent=worker or agent(SPEC), prompt=prompt, **more)
     return here.perform(call), asked, here
 
@@ -138,7 +138,7 @@ def test_silence_while_a_person_thinks_is_not_idle(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)  # the limit is looked at
         return True
 
-    here.performer.ask_through(slow)
+    here.performer.ask = slow
     answer = here.perform(job(tmp_path, agent=agent(SPEC), prompt="write", idle_ms=600_000))
     assert isinstance(answer, EffectSuccess), answer
 

@@ -1,15 +1,10 @@
 """What an agent does while it works: entries of activity, and text for the live view.
 
-Losing a part of the live view does no harm; the entries are recorded. The live text of every kind
-of agent passes through here, and signals that are meant for the loop alone are removed from it,
-even if their tags arrive in several pieces.
+Losing a part of the live view does no harm; the entries are recorded.
 """
 
-import dataclasses
-import re
 import time
-from codecs import getincrementaldecoder
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Literal
 
 from loopwright.agents.calls import UNKNOWN_COST
@@ -20,9 +15,8 @@ from loopwright.agents.json_lines import JsonLinesAnswer, ToolUses, entry_of, li
 from loopwright.agents.processes.process import RunningProgram
 from loopwright.kernel.event_parts import Failure
 from loopwright.kernel.events import Usage
-from loopwright.kernel.signal import hidden_tags
 from loopwright.model.plan import Agent
-from loopwright.ports import ActivityEntry, Answer, Bus, Delta, EffectJob
+from loopwright.ports import ActivityEntry, Bus, Delta, EffectJob
 
 MonotonicMs = Callable[[], int]
 
@@ -115,44 +109,29 @@ class LiveCost:
                 self._running.finish(0.0)
 
 
-class LiveOutput:
-    """Forwards the output of one program."""
+class LiveLines:
+    """Forwards the JSON lines of one program."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        job: EffectJob,
-        *,
-        lines: bool,
-        talk: ToolUses | None = None,
-        usage: LiveCost | None = None,
-    ) -> None:
+    def __init__(self, bus: Bus, job: EffectJob, usage: LiveCost, talk: ToolUses | None) -> None:
         self._usage = usage
         self._bus = bus
         self._job = job
         self._talk = talk
-        self._split = LineSplitter() if lines else None
-        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+        self._split = LineSplitter()
 
     def __call__(self, chunk: bytes) -> bool:
         """Process bytes; true if the program has submitted its result."""
         self._job.activity.keep_stream(chunk)
-        if self._split is not None:
-            return self._read_lines(self._split.feed(chunk))
-        text = self._decoder.decode(chunk)
-        if text:
-            self._publish("text", text)
-        return False
+        return self._read_lines(self._split.feed(chunk))
 
     def end(self) -> None:
         """The program has ended: a last line without an end is a line."""
-        if self._split is not None:
-            self._read_lines(self._split.last())
+        self._read_lines(self._split.last())
 
     @property
     def notes(self) -> list[str]:
         """What people should know about the lines of the program."""
-        cut = 0 if self._split is None else self._split.cut
+        cut = self._split.cut
         lines = "1 line was" if cut == 1 else f"{cut:,} lines were"
         return [f"{lines} too long and not read as an event"] if cut else []
 
@@ -164,7 +143,7 @@ class LiveOutput:
             has_result = has_result or (line is not None and line.type == "result")
             if line is not None and self._talk is not None:
                 has_result = self._talk.handle(line) or has_result
-            if line is not None and line.type == "usage" and self._usage is not None:
+            if line is not None and line.type == "usage":
                 self._usage.add_line(raw)
             if line is not None and line.type == "tool":
                 entry = entry_of(tool_of(line))
@@ -178,81 +157,3 @@ class LiveOutput:
     def _publish(self, kind: Literal["text", "tool", "note"], text: str) -> None:
         job = self._job
         self._bus.publish(Delta(run=job.run, effect=job.effect, kind=kind, text=text))
-
-
-HELD_CHARS = 2_000  # of what may become a tag; longer than that it is none
-
-# The beginning of a tag, or a whole one with its content and maybe a part of its end.
-_MAY_BECOME_TAG = re.compile(r"<(?:[A-Za-z][\w-]*(?:\s[^<>]*)?(?:>[^<>]*(?:</?[\w-]*\s*)?)?)?\Z")
-
-
-class SignalFilter:
-    """Removes the tags of a signal from a text that arrives in pieces."""
-
-    def __init__(self, word: str) -> None:
-        self._tags = hidden_tags(word)
-        self._held = ""
-
-    def filter(self, text: str) -> str:
-        """What of the text so far may be shown now."""
-        text = self._tags.sub("", self._held + text)
-        found = _MAY_BECOME_TAG.search(text, max(0, len(text) - HELD_CHARS))
-        cut = len(text) if found is None else found.start()
-        self._held = text[cut:]
-        return text[:cut]
-
-    def rest(self) -> str:
-        """The rest that turned out not to be a tag."""
-        held, self._held = self._held, ""
-        return held
-
-
-class FilteredBus:
-    """A bus that leaves out, of each call, what is for its loop alone."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self._hiding: dict[tuple[str, str], SignalFilter] = {}
-        self._redact: dict[tuple[str, str], Callable[[str], str]] = {}
-
-    def publish(self, delta: Delta) -> None:
-        hiding = self._hiding.get((delta.run, delta.effect)) if delta.kind == "text" else None
-        redact = self._redact.get((delta.run, delta.effect), str)
-        delta = dataclasses.replace(delta, text=redact(delta.text))
-        text = delta.text if hiding is None else hiding.filter(delta.text)
-        if text == delta.text:
-            self._bus.publish(delta)
-        elif text:
-            self._bus.publish(_text_delta(delta.run, delta.effect, text))
-
-    def around(
-        self, job: EffectJob, perform: Callable[[EffectJob], Answer | Awaitable[Answer]]
-    ) -> Answer | Awaitable[Answer]:
-        """Perform a job, and ensure that neither its signal nor the secrets of its agent are shown
-        while it runs.
-        """
-        if job.confinement.hidden is not None:
-            self._hiding[job.run, job.effect] = SignalFilter(job.confinement.hidden)
-        self._redact[job.run, job.effect] = job.activity.redact
-        answer = perform(job)
-        if isinstance(answer, Awaitable):
-            return self._later(job, answer)
-        self._end(job)
-        return answer
-
-    async def _later(self, job: EffectJob, answer: Awaitable[Answer]) -> Answer:
-        try:
-            return await answer
-        finally:
-            self._end(job)
-
-    def _end(self, job: EffectJob) -> None:
-        hiding = self._hiding.pop((job.run, job.effect), None)
-        rest = hiding.rest() if hiding is not None else ""
-        if rest:
-            self._bus.publish(_text_delta(job.run, job.effect, rest))
-        self._redact.pop((job.run, job.effect), None)
-
-
-def _text_delta(run: str, effect: str, text: str) -> Delta:
-    return Delta(run=run, effect=effect, kind="text", text=text)

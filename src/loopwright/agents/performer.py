@@ -1,10 +1,17 @@
-"""The performer of one machine: runs agents that are programs or scripts, and check commands."""
+"""The performer of one machine: runs agents that are programs or scripts, and check commands.
+
+The live text of every kind of agent passes through `FilteredBus`: signals that are meant for the
+loop alone are removed from it, even if their tags arrive in several pieces.
+"""
 
 import os
+import re
+from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
@@ -39,10 +46,11 @@ from loopwright.agents.clis.catalogue import CLIS, configuration_of
 from loopwright.agents.coding_agents import CodingAgents, Stage
 from loopwright.agents.files import with_files
 from loopwright.agents.json_lines import JsonLinesAnswer, Submission, open_tool_uses
-from loopwright.agents.live_activity import FilteredBus, LiveCost, LiveOutput
+from loopwright.agents.live_activity import LiveCost, LiveLines
 from loopwright.agents.pattern_search import SEARCHES, PatternSearch
 from loopwright.agents.processes.process import (
     OnRunning,
+    OnStdout,
     ProgramEnd,
     ProgramStart,
     RunningProgram,
@@ -65,6 +73,7 @@ from loopwright.kernel.event_parts import (
     ToolUse,
 )
 from loopwright.kernel.events import NO_USAGE, Usage
+from loopwright.kernel.signal import hidden_tags
 from loopwright.model.plan import Agent
 from loopwright.model.record import JsonValue
 from loopwright.model.sandbox import SandboxLevel
@@ -72,6 +81,7 @@ from loopwright.ports import (
     Answer,
     Ask,
     Bus,
+    Delta,
     EffectFailure,
     EffectJob,
     EffectSuccess,
@@ -121,6 +131,21 @@ class ProgramAnswer:
     over: Failure | None = None  # a limit of costs that the call exceeded
 
 
+class LiveProgramText:
+    """Forwards the output of one program as text."""
+
+    def __init__(self, bus: Bus, job: EffectJob) -> None:
+        self._bus = bus
+        self._job = job
+        self._decoder = getincrementaldecoder("utf-8")(errors="replace")
+
+    def __call__(self, chunk: bytes) -> None:
+        self._job.activity.keep_stream(chunk)
+        text = self._decoder.decode(chunk)
+        if text:
+            self._bus.publish(_text_delta(self._job.run, self._job.effect, text))
+
+
 class LocalPerformer:
     """Performs agent calls and commands as supervised processes in the workspace."""
 
@@ -135,28 +160,34 @@ class LocalPerformer:
     ) -> None:
         self._price = price
         self._sandbox = sandbox or Sandbox()
-        self._bus = bus = FilteredBus(bus)
+        self._bus = FilteredBus(bus)
         self._make_models = models
         self._models: Performer | None = None  # made for the first call of a chat model
         self._schema_problem = schema_problem
         self._base = os.environ if base is None else base
         self._scripted: ScriptedAgent | None = None
         self._agents: dict[tuple[str, str], PreparedAgent] = {}
-        self._coding = CodingAgents(bus, self._fitting, self._base, self._sandbox, price=price)
-        self._acp = AcpAgents(bus, self._fitting, self._base, self._sandbox)
+        # Where agents request decisions of a person; without it they are denied.
+        self.ask: Ask | None = None
+        # Creates the tracker servers of coding agents.
+        self.stage: Stage = lambda job, agent: nullcontext()
         # Finds out which tracker items agents have created.
         self.look: Callable[[EffectJob], Answer] = lambda job: EffectSuccess(code=1)
         # The values of the variables that a run received with `--env`.
         self.variables: Callable[[str], Mapping[str, str]] = lambda run: {}
         self.workspaces: Workspaces | None = None  # where snapshots are stored
 
-    def ask_through(self, ask: Ask) -> None:
-        """Where agents request decisions of a person; without it they are denied."""
-        self._acp.ask = ask
+    @cached_property
+    def _coding(self) -> CodingAgents:
+        found = CodingAgents(self._bus, self._fitting, self._base, self._sandbox, price=self._price)
+        found.stage = self.stage
+        return found
 
-    def serve_stages(self, stage: Stage) -> None:
-        """Creates the tracker servers of coding agents."""
-        self._coding.stage = self._acp.stage = stage
+    @cached_property
+    def _acp(self) -> AcpAgents:
+        found = AcpAgents(self._bus, self._fitting, self._base, self._sandbox)
+        found.ask, found.stage = self.ask, self.stage
+        return found
 
     def perform(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         return self._bus.around(job, self._perform)
@@ -292,7 +323,7 @@ class LocalPerformer:
             live_failure(job, agent, UNKNOWN_COST)
 
         with open_value_files(job, agent) as own:
-            live = LiveOutput(self._bus, job, lines=False)
+            live = LiveProgramText(self._bus, job)
             end = await self._start(start, confinement, own, live, begin)
         text = end.stdout.decode(errors="replace")
         usage = UNKNOWN_COST if _has_run(end) else None
@@ -315,7 +346,7 @@ class LocalPerformer:
         start: ProgramStart,
         confinement: Confinement,
         variables: Mapping[str, str],
-        live: LiveOutput,
+        on_stdout: OnStdout,
         on_running: OnRunning,
     ) -> ProgramEnd:
         """Run a program with further variables; the files that they name are visible to it."""
@@ -323,7 +354,7 @@ class LocalPerformer:
         return await self._sandbox.run(
             replace_fields(start, env={**start.env, **variables}) if variables else start,
             replace_fields(confinement, shown=made) if made else confinement,
-            on_stdout=live,
+            on_stdout=on_stdout,
             on_running=on_running,
         )
 
@@ -335,7 +366,7 @@ class LocalPerformer:
         cost = LiveCost(spoken.price, lambda usage: live_failure(job, agent, usage))
         submission = Submission(lambda text: self._unfit(job, text))
         with open_value_files(job, agent) as own, open_tool_uses(job, submission) as talk:
-            live = LiveOutput(self._bus, job, lines=True, talk=talk, usage=cost)
+            live = LiveLines(self._bus, job, cost, talk)
             variables = {**own, **(talk.variables() if talk else {})}
             end = await self._start(start, confinement, variables, live, cost.begin)
             live.end()
@@ -423,7 +454,7 @@ class LocalPerformer:
                     # Not every NAME_FILE: an agent chooses the value of a field called `file`.
                     shown=tuple(values.files.values()),
                 ),
-                on_stdout=LiveOutput(self._bus, job, lines=False),
+                on_stdout=LiveProgramText(self._bus, job),
             )
         is_check = "/check" in job.effect
         output = _check_output(end) if is_check else _step_output(end)
@@ -484,3 +515,83 @@ def _check_output(end: ProgramEnd) -> str:
 def _has_run(end: ProgramEnd) -> bool:
     """Whether a program was started, so that its call may have cost something."""
     return end.how != "not_started" or end.problem == "git-settings-changed"
+
+
+# -- what is shown while an agent works ------------------------------------------------------------
+
+HELD_CHARS = 2_000  # of what may become a tag; longer than that it is none
+
+# The beginning of a tag, or a whole one with its content and maybe a part of its end.
+_MAY_BECOME_TAG = re.compile(r"<(?:[A-Za-z][\w-]*(?:\s[^<>]*)?(?:>[^<>]*(?:</?[\w-]*\s*)?)?)?\Z")
+
+
+class SignalFilter:
+    """Removes the tags of a signal from a text that arrives in pieces."""
+
+    def __init__(self, word: str) -> None:
+        self._tags = hidden_tags(word)
+        self._held = ""
+
+    def filter(self, text: str) -> str:
+        """What of the text so far may be shown now."""
+        text = self._tags.sub("", self._held + text)
+        found = _MAY_BECOME_TAG.search(text, max(0, len(text) - HELD_CHARS))
+        cut = len(text) if found is None else found.start()
+        self._held = text[cut:]
+        return text[:cut]
+
+    def rest(self) -> str:
+        """The rest that turned out not to be a tag."""
+        held, self._held = self._held, ""
+        return held
+
+
+class FilteredBus:
+    """A bus that leaves out, of each call, what is for its loop alone."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._hiding: dict[tuple[str, str], SignalFilter] = {}
+        self._redact: dict[tuple[str, str], Callable[[str], str]] = {}
+
+    def publish(self, delta: Delta) -> None:
+        hiding = self._hiding.get((delta.run, delta.effect)) if delta.kind == "text" else None
+        redact = self._redact.get((delta.run, delta.effect), str)
+        delta = replace_fields(delta, text=redact(delta.text))
+        text = delta.text if hiding is None else hiding.filter(delta.text)
+        if text == delta.text:
+            self._bus.publish(delta)
+        elif text:
+            self._bus.publish(_text_delta(delta.run, delta.effect, text))
+
+    def around(
+        self, job: EffectJob, perform: Callable[[EffectJob], Answer | Awaitable[Answer]]
+    ) -> Answer | Awaitable[Answer]:
+        """Perform a job, and ensure that neither its signal nor the secrets of its agent are shown
+        while it runs.
+        """
+        if job.confinement.hidden is not None:
+            self._hiding[job.run, job.effect] = SignalFilter(job.confinement.hidden)
+        self._redact[job.run, job.effect] = job.activity.redact
+        answer = perform(job)
+        if isinstance(answer, Awaitable):
+            return self._later(job, answer)
+        self._end(job)
+        return answer
+
+    async def _later(self, job: EffectJob, answer: Awaitable[Answer]) -> Answer:
+        try:
+            return await answer
+        finally:
+            self._end(job)
+
+    def _end(self, job: EffectJob) -> None:
+        hiding = self._hiding.pop((job.run, job.effect), None)
+        rest = hiding.rest() if hiding is not None else ""
+        if rest:
+            self._bus.publish(_text_delta(job.run, job.effect, rest))
+        self._redact.pop((job.run, job.effect), None)
+
+
+def _text_delta(run: str, effect: str, text: str) -> Delta:
+    return Delta(run=run, effect=effect, kind="text", text=text)

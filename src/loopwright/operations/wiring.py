@@ -150,8 +150,8 @@ async def local(
                     line=line, settings=settings, bus=bus, heard=log.heard, say=say
                 ),
             )
-        performer.ask_through(driver.ask)
-        performer.serve_stages(tools.serve_stage)
+        performer.ask = driver.ask
+        performer.stage = tools.serve_stage
         performer.look = tracker_scopes.look
         variables, worktrees = RunVariables(settings.home), _worktrees_of(settings)
         variables.remove_expired(lambda run: _is_open(log, run))
