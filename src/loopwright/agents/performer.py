@@ -226,7 +226,10 @@ class LocalPerformer:
     def _call_model(self, job: EffectJob) -> Answer | Awaitable[Answer]:
         if self._models is None and self._make_models is not None:
             self._models = self._make_models(self._bus)
-        return self._models.perform(job) if self._models is not None else _no_models()
+        if self._models is not None:
+            return self._models.perform(job)
+        detail = "there are no chat models here; use command:PROGRAM or a coding CLI"
+        return EffectFailure(error=Failure(type="not_found", detail=detail))
 
     def _prepare(self, job: EffectJob, name: str, agent: Agent) -> PreparedAgent:
         """What is the same in all calls of an agent, made in the first one."""
@@ -481,11 +484,6 @@ async def _search(job: EffectJob, call: MatchCall) -> Answer:
         kind = "wall_timeout" if answer.timed_out else "internal"
         return EffectFailure(error=Failure(type=kind, detail=answer.problem))
     return EffectSuccess(output=answer.found or "", code=1 if answer.found is None else 0)
-
-
-def _no_models() -> EffectFailure:
-    detail = "there are no chat models here; use command:PROGRAM or a coding CLI"
-    return EffectFailure(error=Failure(type="not_found", detail=detail))
 
 
 def _step_output(end: ProgramEnd) -> str:

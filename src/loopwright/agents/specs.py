@@ -99,7 +99,8 @@ def _nearest(kind: str) -> str:
 def unfit_agent(spec: Spec, agent: Agent) -> str | None:
     """Settings of an agent that its program cannot enforce, as a message."""
     if agent.access is not None and spec.kind not in UNHELD_KINDS:
-        problem = unheld(spec.kind, agent, sandbox=_no_sandbox(agent))
+        missing = None if agent.access == "full" else bubblewrap.works()
+        problem = unheld(spec.kind, agent, sandbox=missing)
         if problem is not None:
             return problem
     problem = network_problem(agent)
@@ -144,8 +145,3 @@ def _unfit_chat(agent: Agent) -> str | None:
         known = ", ".join(PERMISSIONS)
         return f"a chat model knows no permission {agent.permission!r}; it has {known}"
     return None
-
-
-def _no_sandbox(agent: Agent) -> str | None:
-    """Why there is no sandbox; not called for an agent that needs none."""
-    return None if agent.access == "full" else bubblewrap.works()

@@ -18,6 +18,7 @@ from loopwright.tools.builtin import (
     BuiltinCall,
     BuiltinTool,
     ToolLimit,
+    Work,
     place,
     schema,
     text,
@@ -193,42 +194,42 @@ def _put(bench: Bench, call: BuiltinCall, parts: Parts, content: str) -> ToolCal
 _OFFSET = whole("First line to show, counted from 1")
 _LIMIT = whole("How many lines to show at most")
 
+
+def _file_tool(spec: ChatTool, work: Work, *, reads: bool) -> BuiltinTool:
+    limit = ToolLimit(seconds=30, at_once=8 if reads else 1)
+    return BuiltinTool(spec=spec, limit=limit, repeatable=reads, path="path", work=work)
+
+
 FILE_TOOLS: tuple[BuiltinTool, ...] = (
-    BuiltinTool(
-        spec=ChatTool(
+    _file_tool(
+        ChatTool(
             name="fs.read",
             description="Read a text file of the workspace. Long files come in pages.",
             schema=schema(("path",), path=_PATH, offset=_OFFSET, limit=_LIMIT),
         ),
-        limit=ToolLimit(seconds=30, at_once=8),
-        repeatable=True,
-        path="path",
-        work=_read,
+        _read,
+        reads=True,
     ),
-    BuiltinTool(
-        spec=ChatTool(
+    _file_tool(
+        ChatTool(
             name="fs.list",
             description="List a folder of the workspace.",
             schema=schema((), path=_PATH, recursive=yes_no("Also what is in its folders")),
         ),
-        limit=ToolLimit(seconds=30, at_once=8),
-        repeatable=True,
-        path="path",
-        work=_list,
+        _list,
+        reads=True,
     ),
-    BuiltinTool(
-        spec=ChatTool(
+    _file_tool(
+        ChatTool(
             name="fs.write",
             description="Write a whole text file; folders on the way are made.",
             schema=schema(("path", "content"), path=_PATH, content=text("The whole content")),
         ),
-        limit=ToolLimit(seconds=30, at_once=1),
-        repeatable=False,
-        path="path",
-        work=_write,
+        _write,
+        reads=False,
     ),
-    BuiltinTool(
-        spec=ChatTool(
+    _file_tool(
+        ChatTool(
             name="fs.edit",
             description="Replace a piece of a text file. It must occur exactly once unless all.",
             schema=schema(
@@ -239,21 +240,17 @@ FILE_TOOLS: tuple[BuiltinTool, ...] = (
                 all=yes_no("Replace every occurrence"),
             ),
         ),
-        limit=ToolLimit(seconds=30, at_once=1),
-        repeatable=False,
-        path="path",
-        work=_edit,
+        _edit,
+        reads=False,
     ),
-    BuiltinTool(
-        spec=ChatTool(
+    _file_tool(
+        ChatTool(
             name="fs.mkdir",
             description="Make a folder; folders on the way are made.",
             schema=schema(("path",), path=_PATH),
         ),
-        limit=ToolLimit(seconds=30, at_once=1),
-        repeatable=False,
-        path="path",
-        work=_make,
+        _make,
+        reads=False,
     ),
 )
 

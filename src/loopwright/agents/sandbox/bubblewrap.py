@@ -450,6 +450,7 @@ class Sandbox:
         env = {n: value for n, value in program.env.items() if n not in DATA_VARIABLES}
         if level in ("readonly", "none"):
             file, env = without_shims(file, cwd, env)
+        approved = () if self.approvals is None else self.approvals.files()
         bubblewrap = _bubblewrap()
         assert bubblewrap is not None, "it works"
         with _temporary_folder(level) as temporary, _protected_repository(level, cwd):
@@ -466,7 +467,7 @@ class Sandbox:
                 artifacts=self._artifacts(program.env),
                 hidden=self._hidden(level, cwd),
                 own=self.policy.hidden,
-                protected=(*self.policy.protected, *self._approved_files()),
+                protected=(*self.policy.protected, *approved),
                 sets_modes=sets_modes(bubblewrap),
                 temporary=temporary,
             )
@@ -494,9 +495,6 @@ class Sandbox:
         problem = self.approvals.problem(confinement.agent, run)
         if problem is not None:
             raise CannotStart("agent-changed", problem)
-
-    def _approved_files(self) -> tuple[str, ...]:
-        return () if self.approvals is None else self.approvals.files()
 
     def _artifacts(self, env: Mapping[str, str]) -> str:
         """The folder for what the agents of a run make, if the run has one."""
