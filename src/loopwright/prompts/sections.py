@@ -120,7 +120,7 @@ class _Wording:
     """
 
     def __init__(self, state: State, inside: IterationOwner, services: KernelServices) -> None:
-        self._state, self._inside, self._senses = state, inside, services
+        self._state, self._inside, self._services = state, inside, services
         single = isinstance(inside.body, SINGLE) or isinstance(inside.parent.action.body, CallAgent)
         self.reply = "your reply" if single else "the last reply of the iteration"
 
@@ -130,16 +130,16 @@ class _Wording:
         """
         if not isinstance(leaf, Regex | Contains | OutputSchema):
             return False
-        requests = requests_of(self._state, self._inside, self._senses)
+        requests = requests_of(self._state, self._inside, self._services)
         return self._meets(leaf, words) and not self._meets(leaf, requests)
 
     def _meets(self, leaf: Leaf, words: str) -> bool:
-        finding = inspect(leaf, self._senses, output=words, result=None, instructions="")
+        finding = inspect(leaf, self._services, output=words, result=None, instructions="")
         return finding is not None and finding.verdict == "pass"
 
     def text(self, template: Template) -> str:
         """The literal text of a template, shortened."""
-        return _short(fill(self._state, self._inside, template, self._senses).strip())
+        return _short(fill(self._state, self._inside, template, self._services).strip())
 
 
 def _lines(check: Check, wording: _Wording) -> Iterator[str]:
