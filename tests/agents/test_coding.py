@@ -10,7 +10,7 @@ import pytest
 from loopwright.agents.calls import LONGEST_S, codex_model, resets_at
 from loopwright.agents.clis.catalogue import CLIS
 from loopwright.agents.clis.transcript import LimitReset, TimeOfDay
-from loopwright.agents.coding_agents import make_gemini_home
+from loopwright.agents.coding_agents import make_gemini_settings
 from loopwright.kernel.events import Usage
 from loopwright.ports import Answer, EffectFailure, EffectSuccess
 from tests.agents.calls import RecordedActivity, Stage, agent, job
@@ -421,7 +421,9 @@ def test_gemini_has_the_settings_of_the_user_and_the_server_of_its_call(tmp_path
         config = {"mcpServers": {"loopwright": {"command": "y"}}}
         (tmp_path / name / "servers.json").write_text(json.dumps(config))
     made = Path(
-        make_gemini_home({"HOME": str(home)}, str(tmp_path / "call" / "servers.json"), hidden=())
+        make_gemini_settings(
+            {"HOME": str(home)}, str(tmp_path / "call" / "servers.json"), hidden=()
+        )
     )
     settings = json.loads((made / ".gemini" / "settings.json").read_text())
     servers = {"x": {"command": "x"}, "loopwright": {"command": "y"}}
@@ -432,5 +434,5 @@ def test_gemini_has_the_settings_of_the_user_and_the_server_of_its_call(tmp_path
     assert (own / "settings.json").read_text() == text
     hidden = [str(home)]
     config_file = str(tmp_path / "other" / "servers.json")
-    empty = Path(make_gemini_home({"HOME": str(home)}, config_file, hidden))
+    empty = Path(make_gemini_settings({"HOME": str(home)}, config_file, hidden))
     assert [one.name for one in (empty / ".gemini").iterdir()] == ["settings.json"]

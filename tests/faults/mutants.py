@@ -151,7 +151,7 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "exclusive key off": Mutant(
         MemoryLog._refusal,
-        "return appends.key_taken_error(headline.key, name)",
+        "return appends.key_in_use_error(headline.key, name)",
         "return None",
     ),
     "gap in the numbers": Mutant(
@@ -161,10 +161,10 @@ IN_SIMULATION: dict[str, Mutant] = {
     ),
     "cursor off by one": Mutant(MemoryLog.read, "if one.seq > after", "if one.seq > after + 1"),
     "runs of the living are taken": Mutant(
-        tables.living_owners, "owner.token != claimant.token and alive(owner)", "False"
+        tables.live_owners, "owner.token != claimant.token and alive(owner)", "False"
     ),
     "runs of the dead are not taken": Mutant(
-        tables.living_owners,
+        tables.live_owners,
         "owner.token != claimant.token and alive(owner)",
         "owner.token != claimant.token",
     ),

@@ -61,6 +61,10 @@ PHRASES = {
     "home for the data directory": r"\b(?:this|the|a) home\b(?! folder| directory)",
     "the line breaks": r"\bthe line (?:breaks|is cut)\b",
     "is a no": r"\bis a (?:no|yes)\b",
+    "until it rests": r"\buntil (?:it|they) rests?\b",
+    "here and now": r"\bhere and now\b",
+    "being asked about": r"\bbeing asked about\b",
+    "how long it counts": r"\bhow long it counts\b",
 }
 _PAGES = (
     ROOT / "README.md",

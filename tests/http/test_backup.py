@@ -11,7 +11,7 @@ import pytest
 
 from loopwright.errors import StorageError
 from loopwright.operations import backup
-from loopwright.operations.backup import copy_home
+from loopwright.operations.backup import copy_data_directory
 from loopwright.operations.data_directory import open_log
 from loopwright.operations.settings import Settings
 from tests.http.served import Reply, Served, served
@@ -87,13 +87,13 @@ def test_a_copy_writes_over_nothing(home: tuple[Settings, str, str], tmp_path: P
     with closing(open_log(settings)) as log:
         file.write_text("mine")
         with pytest.raises(StorageError, match="exists"):
-            copy_home(settings, log, file)
+            copy_data_directory(settings, log, file)
         assert file.read_text() == "mine"
         assert not (tmp_path / "copy.db.uploads").exists()
         file.unlink()
         (tmp_path / "copy.db.uploads").mkdir()
         with pytest.raises(StorageError, match="exists"):
-            copy_home(settings, log, file)
+            copy_data_directory(settings, log, file)
         assert not file.exists()
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_comes_or_goes_meanwhile(
 
         monkeypatch.setattr(backup, "digests", blind)
         monkeypatch.setattr(backup, "TRIES", 1)
-        came = copy_home(settings, log, tmp_path / "came.db")
+        came = copy_data_directory(settings, log, tmp_path / "came.db")
         assert (came.files, came.missing) == (1, 0)
 
         def forgetful(trackers: Any) -> set[str]:
@@ -122,13 +122,13 @@ def test_a_file_that_comes_or_goes_meanwhile(
 
         calls[0] = 0
         monkeypatch.setattr(backup, "digests", forgetful)
-        went = copy_home(settings, log, tmp_path / "went.db")
+        went = copy_data_directory(settings, log, tmp_path / "went.db")
         assert (went.folder, went.files) == (None, 0)
         assert not (tmp_path / "went.db.uploads").exists()
         monkeypatch.setattr(backup, "digests", real)
         (place,) = bytes_in(settings.home / "uploads")
         place.unlink()
-        lost = copy_home(settings, log, tmp_path / "lost.db")
+        lost = copy_data_directory(settings, log, tmp_path / "lost.db")
         assert (lost.folder, lost.files, lost.missing) == (None, 0, 1)
 
 
@@ -149,6 +149,6 @@ def test_a_copy_that_fails_leaves_nothing(
     monkeypatch.setattr(backup, "digests", blind)
     monkeypatch.setattr(backup.shutil, "copyfileobj", full)
     with closing(open_log(home[0])) as log, pytest.raises(StorageError) as error:
-        copy_home(home[0], log, tmp_path / "copy.db")
+        copy_data_directory(home[0], log, tmp_path / "copy.db")
     assert error.value.code == "full"
     assert [one.name for one in tmp_path.glob("copy.db*")] == []

@@ -14,7 +14,7 @@ from loopwright.kernel.events import (
     RunResumed,
     StepSkipped,
 )
-from loopwright.kernel.gates import says_blocked
+from loopwright.kernel.gates import reports_blocked
 from loopwright.kernel.state import PendingEffect
 from loopwright.model.actions import Action, CallAgent, LoopGate, Repeat, Step, Steps
 from loopwright.model.checks import Approval, Cap, Goal
@@ -544,7 +544,7 @@ def test_an_artifact_may_be_required_outside_of_a_loop() -> None:
 )
 def test_how_a_stage_says_that_it_is_blocked(text: str, says: bool) -> None:
     """On a line of its own, among the first."""
-    assert says_blocked(text) is says
+    assert reports_blocked(text) is says
 
 
 # -- what is remembered ----------------------------------------------------------------------------

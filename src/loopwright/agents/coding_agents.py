@@ -249,7 +249,7 @@ class CodingAgents:
             confinement = _with_files(confinement, spec.kind, env, wanted)
             if spec.kind == "gemini" and server is not None:
                 hidden = self._sandbox.hidden_paths(job.workspace)
-                folder = make_gemini_home(env, server.config, hidden)
+                folder = make_gemini_settings(env, server.config, hidden)
                 env["GEMINI_CLI_HOME"] = folder
                 own = (*confinement.configuration, folder)
                 confinement = dataclasses.replace(confinement, configuration=own)
@@ -425,7 +425,7 @@ def _with_files(
     return dataclasses.replace(confinement, configuration=own_places(name, env), shown=shown)
 
 
-def make_gemini_home(env: Mapping[str, str], config: str, hidden: Sequence[str]) -> str:
+def make_gemini_settings(env: Mapping[str, str], config: str, hidden: Sequence[str]) -> str:
     """A folder for GEMINI_CLI_HOME beside a settings file with a server: Gemini CLI reads a file
     for the whole system only if root owns it and every folder around it. The folder has the
     settings of the user with that server added, and links to everything else of the user.

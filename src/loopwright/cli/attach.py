@@ -160,7 +160,7 @@ class AttachedRun:
 
 
 def follow_runs(terminal: Terminal, begin: Begin, options: AttachOptions) -> int:
-    """Follow the runs that `begin` returns until they rest; the exit code reports their results."""
+    """Follow the runs that `begin` returns until they end or wait; returns the exit code."""
     return asyncio.run(_follow_runs(terminal, begin, options))
 
 

@@ -291,12 +291,12 @@ def backup(ctx: click.Context, /, *, file: Path) -> None:
     copy, put the file into a data directory as `loopwright.db`, and the folder as `uploads`.
     Workspaces and folders that runs write into are not part of it.
     """
-    from loopwright.operations.backup import copy_home  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.backup import copy_data_directory  # noqa: PLC0415 - help stays quick
     from loopwright.operations.data_directory import open_log  # noqa: PLC0415 - help stays quick
 
     terminal = terminal_of(ctx)
     with closing(open_log(terminal.settings)) as log:
-        copied = copy_home(terminal.settings, log, file)
+        copied = copy_data_directory(terminal.settings, log, file)
         runs = len(log.rows())
     size = file.stat().st_size
     folder = None if copied.folder is None else str(copied.folder)

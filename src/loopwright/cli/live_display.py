@@ -121,10 +121,10 @@ class LiveView(ProgressView):
             if seen.status == "running":
                 return
             self._printed += 1
-            lines = self._pass_lines(seen, self._console.width)
+            lines = self._iteration_lines(seen, self._console.width)
             self._console.print(Group(*lines), overflow="crop", no_wrap=True)
 
-    def _pass_lines(self, seen: IterationSeen, width: int) -> list[Text]:
+    def _iteration_lines(self, seen: IterationSeen, width: int) -> list[Text]:
         good = seen.done
         sign = ("✓" if good else "·") if self._signs else ("+" if good else "-")
         text = f"{sign} {place_words(seen.path) or f'iteration {seen.number}'}"

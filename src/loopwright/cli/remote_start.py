@@ -64,7 +64,7 @@ def start_remote(
     source: "DefinitionSource | LoopOptions | None",
     options: "StartManner",
 ) -> int:
-    """Start a run there, and follow it until it rests unless it is let go. Without a source it is
+    """Start a run there, and follow it until it ends or waits, if wanted. Without a source it is
     of a definition that is stored there.
     """
     for name, reason in _LOCAL_ONLY.items():

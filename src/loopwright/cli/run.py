@@ -417,7 +417,7 @@ def _rehearse(terminal: Terminal, start: "RunStart", request: "LocalStart", chec
 
 
 def _start_here(terminal: Terminal, start: "RunStart", options: "AttachOptions") -> int:
-    """Start a run and follow it until it rests."""
+    """Start a run and follow it until it ends or waits."""
     from loopwright.cli.attach import feed_options, follow_runs  # noqa: PLC0415 - help stays quick
     from loopwright.operations.use_cases.local_runs import (  # noqa: PLC0415 - help stays quick
         PreparedStart,

@@ -98,10 +98,10 @@ def ls(ctx: click.Context, /, *, limit: int, everything: bool, **given: Unpack[_
         terminal.put_json({"runs": page.runs, "total": page.total})
     else:
         _put_list(terminal, page, given)
-    return _tell_missing(terminal, page.total)
+    return _report_missing(terminal, page.total)
 
 
-def _tell_missing(terminal: Terminal, total: "RunTotal | None") -> int:
+def _report_missing(terminal: Terminal, total: "RunTotal | None") -> int:
     missing = total.missing if total is not None else []
     if not missing:
         return 0

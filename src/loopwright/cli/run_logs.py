@@ -204,7 +204,7 @@ class _RunLogs:
             return None, None
         found = self._client.call(snapshot, RunReference(run=self.run))
         started = [(one.path, one.iteration or None) for one in found.passes]
-        is_cut = bool(found.passes_before)  # earlier ones may be requested
+        is_cut = bool(found.iterations_before)  # earlier ones may be requested
         return IterationNames(started).find(self.run, name, future=follow or is_cut)
 
     def entries(self) -> "Iterator[dict[str, JsonValue]]":

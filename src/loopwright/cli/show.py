@@ -183,7 +183,7 @@ class _Sheet:
         self._line("")
         self._fields(detail)
         self._graph(detail.graph)
-        self._passes(detail.passes, before=detail.passes_before)
+        self._passes(detail.passes, before=detail.iterations_before)
         if not detail.passes:
             self._activity(detail.activity)
         for one in detail.changed_dependencies:

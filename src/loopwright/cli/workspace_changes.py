@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from loopwright.model.record import JsonValue
     from loopwright.operations.run_workspaces import Bisection
 
-_LETTERS = {
+_STATUS_LETTERS = {
     "added": "A",
     "modified": "M",
     "deleted": "D",
@@ -145,7 +145,7 @@ def comparison_lines(made: "dict[str, JsonValue]") -> "Iterator[str]":
     assert isinstance(files, list)
     for one in files:
         assert isinstance(one, dict)
-        letter = _LETTERS.get(str(one["status"]), "M")
+        letter = _STATUS_LETTERS.get(str(one["status"]), "M")
         name = file_name(str(one["path"]))
         old = f"{file_name(str(one['old_path']))} → " if one["old_path"] else ""
         lines = "binary" if one["binary"] else f"+{one['insertions']} −{one['deletions']}"

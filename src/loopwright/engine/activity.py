@@ -552,14 +552,14 @@ class LiveBus:
             try:
                 listener(delta)
             except Exception:  # a broken view must never harm a run
-                self._take_away(listener)
+                self._remove_listener(listener)
 
     def listen(self, listener: Callable[[Delta], None]) -> Callable[[], None]:
         """Add a listener; the returned function removes it."""
         self._listeners.append(listener)
 
-        return lambda: self._take_away(listener)
+        return lambda: self._remove_listener(listener)
 
-    def _take_away(self, listener: Callable[[Delta], None]) -> None:
+    def _remove_listener(self, listener: Callable[[Delta], None]) -> None:
         if listener in self._listeners:
             self._listeners.remove(listener)

@@ -29,7 +29,7 @@ from loopwright.errors import (
 )
 from loopwright.http.context import Context
 from loopwright.operations.accounts.access import inside_run_error, record_refusal
-from loopwright.operations.child_runs import check_wall, find_unix_peer
+from loopwright.operations.child_runs import check_sandbox, find_unix_peer
 from loopwright.operations.data_directory import (
     HTTP_SOCKET,
     PROTOCOL,
@@ -209,7 +209,7 @@ class Visit:
             status = self._context.here.log.row(run).headline.status
             self._runs.add(run)
             if status in OPEN_STATUSES:
-                self._check_wall(run)
+                self._check_sandbox(run)
                 self._context.here.driver.wake(run)
         except LoopwrightError as error:
             refusal = DriveRefused(run, type(error).__name__, error.code, error.message, error.hint)
@@ -222,10 +222,10 @@ class Visit:
             self._send(DriveAccepted(run))
             self._moved(run)
 
-    def _check_wall(self, run: str) -> None:
+    def _check_sandbox(self, run: str) -> None:
         """The caller may be in a sandbox, and the server is not; runs may still be ended here."""
         try:
-            check_wall(self._context.here.log, run, None)
+            check_sandbox(self._context.here.log, run, None)
         except Conflict:
             if self._context.service.state(run).control.cancel is None:
                 raise

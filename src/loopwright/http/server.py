@@ -298,7 +298,7 @@ async def _serve(
                 has_line=has_line,
             )
             announce(handle, held)
-            started(_greeting(context))
+            started(_started_server(context))
             await server.serve(sockets=[sock])
     return 0
 
@@ -558,7 +558,7 @@ def _cannot_bind(serving: ServerOptions, error: OSError) -> CannotServe:
     )
 
 
-def _greeting(context: Context) -> Started:
+def _started_server(context: Context) -> Started:
     """Where it is, and how to come in: with the token of the very first start, and as long as
     no account exists yet, by a link that makes the first admin.
     """

@@ -175,7 +175,7 @@ LINES = 5
 _BLOCKED = re.compile(r"[\W_]*status[\W_]*:[\W_]*(?:blocked|needs[ _-]context)\b", re.IGNORECASE)
 
 
-def says_blocked(text: str) -> bool:
+def reports_blocked(text: str) -> bool:
     """Whether one of the first lines says so."""
     return any(_BLOCKED.match(line) for line in text.lstrip().splitlines()[:LINES])
 
@@ -192,7 +192,7 @@ def check_blocked_step(
     if owner.step.needs_output and not services.read(ended.output).strip():
         error = Failure("no-output", NO_OUTPUT)
         return msgspec.structs.replace(ended, status="failed", reason="no_output", error=error)
-    blocked = owner.step.on_blocked == "ask" and says_blocked(services.read(ended.output))
+    blocked = owner.step.on_blocked == "ask" and reports_blocked(services.read(ended.output))
     if owner.gate is None and not blocked and owner.step.needs_artifact:
         return _look(state, owner, ended, services)
     if owner.gate is None:

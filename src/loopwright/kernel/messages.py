@@ -66,7 +66,7 @@ def message_sent(state: State, event: MessageSent) -> None:
     if event.intent == "reply":
         mail.replies.answers.pop(event.effect, None)
         mail.delivered.pop(event.effect, None)
-    _note_said(state, event.effect, ("message", f"{event.intent} {event.to}", event.text))
+    _note_sent(state, event.effect, ("message", f"{event.intent} {event.to}", event.text))
     message = QueuedMessage(
         id=event.message, sender=event.sender, to=event.to, text=event.text, intent=event.intent
     )
@@ -79,7 +79,7 @@ def message_sent(state: State, event: MessageSent) -> None:
     state.touch(state.root)
 
 
-def _note_said(state: State, effect: str, said: AgentMessage) -> None:
+def _note_sent(state: State, effect: str, said: AgentMessage) -> None:
     if effect in state.pending:
         state.mail.sent_by.setdefault(effect, []).append(said)
 
@@ -208,19 +208,19 @@ def message_delivered(state: State, event: MessageDelivered) -> None:
         return
     taken = set(event.messages)
     heard = [message for message in mail.inboxes.get(event.to, ()) if message.id in taken]
-    _take_out(state, event.to, taken)
+    _remove_message(state, event.to, taken)
     for place in [path for path, one in mail.stopped.items() if one.id in taken]:
         del mail.stopped[place]
     reader = state.owners.get(event.path)
     if reader is not None and isinstance(reader.body, CycleBody):
-        note_letters(reader, heard)
+        note_messages(reader, heard)
     elif heard:
         mail.delivered.setdefault(event.path or event.effect, []).extend(heard)
     if not event.path and event.to != ANY_AGENT:
         mail.replies.asleep[event.to] = None  # until it is called
 
 
-def note_letters(reader: Owner, heard: list[QueuedMessage]) -> None:
+def note_messages(reader: Owner, heard: list[QueuedMessage]) -> None:
     """A conversation keeps the messages to it, like all its other texts."""
     assert isinstance(reader, IterationOwner)
     reader.parent.talk.history += [
@@ -231,7 +231,7 @@ def note_letters(reader: Owner, heard: list[QueuedMessage]) -> None:
     ]
 
 
-def _take_out(state: State, key: str, taken: set[str]) -> None:
+def _remove_message(state: State, key: str, taken: set[str]) -> None:
     mail = state.mail
     left = [message for message in mail.inboxes.pop(key, ()) if message.id not in taken]
     for name in taken:
@@ -262,7 +262,7 @@ def message_dropped(state: State, event: MessageDropped) -> None:
     mail = state.mail
     key = mail.boxes.get(event.message)
     if key is not None:
-        _take_out(state, key, {event.message})
+        _remove_message(state, key, {event.message})
     elif mail.undeliverable.pop(event.message, None) is None:
         _take_from_coordinator(state, event.message)
     if event.sender == COORDINATOR:
@@ -326,9 +326,9 @@ def note(state: State, event: AnyEvent) -> None:
         case EffectDone() | EffectFailed():
             _call_ended(state, event)
         case CoordinatorNarrated():
-            _note_said(state, event.effect, ("narrate", "", event.text))
+            _note_sent(state, event.effect, ("narrate", "", event.text))
         case CoordinatorFinalized():
-            _note_said(state, event.effect, ("finalize", "", event.summary))
+            _note_sent(state, event.effect, ("finalize", "", event.summary))
         case _:
             pass
 

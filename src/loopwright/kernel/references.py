@@ -222,7 +222,7 @@ def resolve(
             inside = iteration_in_scope(owner)
     for _ in range(ref.up):
         inside = enclosing_iteration(inside.parent.owner) if inside is not None else None
-    return _of_pass(state, inside, ref, services) if inside is not None else None
+    return _of_iteration(state, inside, ref, services) if inside is not None else None
 
 
 def _resolve(
@@ -256,7 +256,7 @@ def _is_message(part: Lit | Ref) -> bool:
     return isinstance(part, Ref) and part.of == "message"
 
 
-def _of_pass(
+def _of_iteration(
     state: State, inside: IterationOwner, ref: Ref, services: KernelServices
 ) -> JsonValue | Blob:
     repeat = inside.parent
@@ -270,7 +270,7 @@ def _of_pass(
         case "previous":
             return repeat.progress.last.output if repeat.progress.last else None
         case "previous_output" | "previous_result":
-            return _of_pass_before(inside, ref, services)
+            return _of_previous(inside, ref, services)
         case _:
             return _feedback(inside)
 
@@ -283,9 +283,9 @@ def _feedback(inside: IterationOwner) -> str:
     return (place or inside).parent.progress.feedback
 
 
-def _of_pass_before(inside: IterationOwner, ref: Ref, services: KernelServices) -> JsonValue | Blob:
+def _of_previous(inside: IterationOwner, ref: Ref, services: KernelServices) -> JsonValue | Blob:
     """The output of a step in the previous iteration; empty in the first iteration."""
-    place = _pass_with(inside, ref.name or "")
+    place = _iteration_with(inside, ref.name or "")
     found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if place is None or found is None:
         return None
@@ -294,7 +294,7 @@ def _of_pass_before(inside: IterationOwner, ref: Ref, services: KernelServices) 
     return _result_field(found, ref.field, services)
 
 
-def _pass_with(inside: IterationOwner, step: str) -> IterationOwner | None:
+def _iteration_with(inside: IterationOwner, step: str) -> IterationOwner | None:
     """The nearest enclosing iteration that has a step of this name."""
     place: IterationOwner | None = inside
     while place is not None:
@@ -369,7 +369,7 @@ def _missing_in_step(
         found = step_result(owner, ref.name or "", outside=outside)
     else:
         inside = iteration_in_scope(owner)
-        place = _pass_with(inside, ref.name or "") if inside is not None else None
+        place = _iteration_with(inside, ref.name or "") if inside is not None else None
         found = place.parent.progress.last_steps.get(ref.name or "") if place is not None else None
     if found is None or found.status == "skipped" or found.result is not None:
         return (

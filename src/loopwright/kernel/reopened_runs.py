@@ -272,10 +272,10 @@ def _go_on(state: State, owner: StepOwner, kept: KeptLoop | None) -> None:
     if kept.capped and state.reopenings.raised is not None and body.action.max is not None:
         body.progress.extra = max(body.progress.extra, state.reopenings.raised - body.action.max)
     if kept.spoilt is not None and state.reopenings.last is not None:
-        _take_up(body, kept.spoilt, state.reopenings.last)
+        _reopen_place(body, kept.spoilt, state.reopenings.last)
 
 
-def _take_up(body: RepeatBody, spoilt: InterruptedIteration, opening: RunReopened) -> None:
+def _reopen_place(body: RepeatBody, spoilt: InterruptedIteration, opening: RunReopened) -> None:
     """Let the next iteration keep what completed in the one that stopped half-way. One in which
     every step completed, and which a person rejected, is followed by another.
     """

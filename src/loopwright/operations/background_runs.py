@@ -48,7 +48,7 @@ class DetachedRun(NamedTuple):
 
 def start_in_background(settings: Settings, start: RunStart, *, alone: bool = False) -> DetachedRun:
     """Create a run that the local server drives; without a server, start a process that
-    takes it up and drives it until it rests.
+    takes it up and drives it until it ends or waits.
     """
 
     async def create(app: App) -> DetachedRun:
@@ -71,7 +71,7 @@ def start_in_background(settings: Settings, start: RunStart, *, alone: bool = Fa
         made = asyncio.run(create(local_app(service, settings)))
         process = _driving(settings, made.summary.run, alone=alone, heir_of=ours)
         if ours is not None:
-            _wait_until_taken(service.log, made.summary.run, process, ours)
+            _wait_until_driven(service.log, made.summary.run, process, ours)
     return made._replace(pid=process.pid)
 
 
@@ -79,7 +79,7 @@ def resume_in_background(
     settings: Settings, reference: str, changes: ResumeChanges, *, alone: bool = False
 ) -> DetachedRun:
     """Resume a run that the local server drives; without a server, start a process that
-    drives it until it rests.
+    drives it until it ends or waits.
     """
 
     async def resume_it(app: App) -> DetachedRun:
@@ -104,7 +104,7 @@ def resume_in_background(
             service.log.release([run], ours)
             raise
         process = _driving(settings, run, alone=alone, heir_of=ours)
-        _wait_until_taken(service.log, run, process, ours)
+        _wait_until_driven(service.log, run, process, ours)
     return resumed._replace(pid=process.pid)
 
 
@@ -122,7 +122,7 @@ async def _at_server(
     return made._replace(pid=drive_in_background(settings, made.summary.run))
 
 
-def _wait_until_taken(
+def _wait_until_driven(
     log: EventLog, run: str, process: subprocess.Popen[bytes], ours: Owner
 ) -> None:
     until = time.monotonic() + TAKEN_SECONDS

@@ -52,7 +52,7 @@ class Copied:
     missing: int  # named by the log, and not there
 
 
-def copy_home(settings: Settings, log: SqliteLog, file: Path) -> Copied:
+def copy_data_directory(settings: Settings, log: SqliteLog, file: Path) -> Copied:
     """Copy the log into a new file, and what was given into a new folder beside it."""
     folder = file.with_name(f"{file.name}.{FOLDER}")
     if folder.exists():

@@ -141,7 +141,7 @@ def adoptable(log: EventLog, rows: Sequence[RunRow]) -> list[RunRow]:
     return [
         row
         for row in rows
-        if not (_is_lost(log, row.run) if _is_running(row) else _wall_around(log, row.run))
+        if not (_is_lost(log, row.run) if _is_running(row) else _sandbox_of(log, row.run))
     ]
 
 
@@ -149,14 +149,14 @@ def _is_running(row: RunRow) -> bool:
     return row.headline.status == "running"
 
 
-def check_wall(log: EventLog, run: str, inside: InsideRun | None) -> None:
+def check_sandbox(log: EventLog, run: str, inside: InsideRun | None) -> None:
     """Refuse to resume a run that was started inside the sandbox of an agent, and that no process
     drives there any more: here it would have access that the sandbox denies. Ending it is allowed.
     """
     owner = log.row(run).owner
     if owner is not None and log.alive(owner):
         return
-    around = _wall_around(log, run, inside=inside.run if inside is not None else None)
+    around = _sandbox_of(log, run, inside=inside.run if inside is not None else None)
     if around is not None:
         raise Conflict(
             f"{run} was started by an agent of {around}, in a sandbox: without that agent it "
@@ -171,12 +171,12 @@ def _is_lost(log: EventLog, run: str) -> bool:
         parent = _parent(log, run)
         if parent is None:
             return False
-        return log.row(parent).headline.status != "completed" or _wall_around(log, run) is not None
+        return log.row(parent).headline.status != "completed" or _sandbox_of(log, run) is not None
     except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
         return False
 
 
-def _wall_around(log: EventLog, run: str, *, inside: str | None = None) -> str | None:
+def _sandbox_of(log: EventLog, run: str, *, inside: str | None = None) -> str | None:
     """The run above this one, at any height, that has sandboxed agents; for a caller that is a
     program of a run on the way there, there is none between them.
     """
@@ -185,7 +185,7 @@ def _wall_around(log: EventLog, run: str, *, inside: str | None = None) -> str |
             parent = _parent(log, run)
             if parent is None or parent == inside:
                 return None
-            if _has_walls(log, parent):
+            if _has_sandboxes(log, parent):
                 return parent
         except (NotFound, StorageError, ValueError):  # of another data directory, or damaged
             return None
@@ -198,7 +198,7 @@ def _parent(log: EventLog, run: str) -> str | None:
     return first.event.parent if isinstance(first.event, RunStarted) else None
 
 
-def _has_walls(log: EventLog, run: str) -> bool:
+def _has_sandboxes(log: EventLog, run: str) -> bool:
     [first] = log.read(run, limit=1)
     if not isinstance(first.event, RunStarted):
         return False

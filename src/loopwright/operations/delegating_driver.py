@@ -66,7 +66,7 @@ class ServerHandle:
 
 
 @dataclass(slots=True)
-class _Handed:
+class _SentRequest:
     """A run that was handed to the server."""
 
     moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,7 +92,7 @@ class DelegatingDriver(LocalDriver):
         self.server_pid = server.line.pid
         self._line: LocalServerLink | None = server.line
         self._server = server
-        self._handed: dict[str, _Handed] = {}
+        self._handed: dict[str, _SentRequest] = {}
         self._received_at = time.monotonic()
         self._listening: asyncio.Future[None] | None = None
 
@@ -139,7 +139,7 @@ class DelegatingDriver(LocalDriver):
             super().wake(run)
             return
         self._check(run)
-        self._hand(run)
+        self._send_request(run)
 
     def take(self, run: str) -> None:
         if self._alone:
@@ -156,13 +156,13 @@ class DelegatingDriver(LocalDriver):
             return super().recover(rows)
         left = [row for row in rows if row.owner is None or not self.log.alive(row.owner)]
         for row in left:
-            self._hand(row.run)
+            self._send_request(row.run)
         return [row.run for row in left if has_work(row.headline)]
 
-    def _hand(self, run: str) -> None:
+    def _send_request(self, run: str) -> None:
         if not self._handed:
             self._server.say(self.server_words())
-        handed = self._handed.setdefault(run, _Handed())
+        handed = self._handed.setdefault(run, _SentRequest())
         handed.refusal = None
         handed.answered.clear()
         if self._line is not None:
@@ -195,14 +195,14 @@ class DelegatingDriver(LocalDriver):
                 raise handed.refusal
             version = self.log.version(run)
             if self._rests(run):
-                await self._hear_out(handed, version)
+                await self._read_remaining(handed, version)
                 return
             self._report_silence()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(handed.moved.wait(), TICK_S)
         await super().rest(run)
 
-    async def _hear_out(self, handed: _Handed, version: int) -> None:
+    async def _read_remaining(self, handed: _SentRequest, version: int) -> None:
         """Text of agents is shown before the event that followed it: the log may be quicker than
         the line, which is waited for a moment.
         """
@@ -266,7 +266,7 @@ class DelegatingDriver(LocalDriver):
             with contextlib.suppress(LoopwrightError):  # the disk may come back
                 self._on_moved(run, self.log.version(run))
                 if self._is_open(run):
-                    self._hand(run)
+                    self._send_request(run)
 
     async def _again(self) -> LocalServerLink | None:
         """The next server of this data directory, if one starts soon."""
@@ -323,7 +323,7 @@ class DelegatingDriver(LocalDriver):
         ):
             self._took(message, self._handed[message.run])
 
-    def _took(self, message: DriveAccepted | DriveRefused | RunMoved, handed: _Handed) -> None:
+    def _took(self, message: DriveAccepted | DriveRefused | RunMoved, handed: _SentRequest) -> None:
         if isinstance(message, RunMoved):
             handed.seq = max(handed.seq, message.seq)
             self._on_moved(message.run, message.seq)

@@ -207,7 +207,7 @@ def _numbered(run: str, begun: Sequence[str], good: Sequence[str], wanted: str) 
     fitting = [
         place
         for place in good
-        if _is_outermost_pass(place)
+        if _is_outermost(place)
         and iteration_number(place) == number - 1
         and (names.is_current(place, number) if attempt is None else attempt == try_number(place))
     ]
@@ -220,10 +220,10 @@ def _numbered(run: str, begun: Sequence[str], good: Sequence[str], wanted: str) 
 
 
 def _names(places: Sequence[str]) -> IterationNames:
-    return IterationNames((place, None) for place in places if _is_outermost_pass(place))
+    return IterationNames((place, None) for place in places if _is_outermost(place))
 
 
-def _is_outermost_pass(place: str) -> bool:
+def _is_outermost(place: str) -> bool:
     return place.count(".") == 1 and last_id(place).isdecimal()
 
 
@@ -244,7 +244,7 @@ def _named(good: Sequence[str]) -> str:
     if not good:
         return "nothing of it has completed yet: start a new run"
     more = "… " if len(good) > MOST_NAMED else ""
-    first = next((place for place in good if _is_outermost_pass(place)), None)
+    first = next((place for place in good if _is_outermost(place)), None)
     names = _names(good)
     count = ""
     if first is not None:

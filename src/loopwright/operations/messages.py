@@ -334,7 +334,7 @@ class ChatEntry:
     effect: str = ""
 
 
-def said_in(events: Sequence[AnyEvent], read: ReadText) -> Iterator[ChatEntry]:
+def chat_of(events: Sequence[AnyEvent], read: ReadText) -> Iterator[ChatEntry]:
     """The entries in these events of a chat, in order."""
     answers: dict[str, EffectDone] = {}
     tools: dict[str, str] = {}
@@ -372,7 +372,7 @@ def transcript(service: Service, run: str) -> str:
     """A chat in Markdown. Messages are in fences, so that they are shown and never interpreted."""
     events = [numbered.event for numbered in service.events(run)]
     parts = [f"# Chat {run}"]
-    parts += [f"## {one.who}\n\n{fenced(one.text)}" for one in said_in(events, service.read_text)]
+    parts += [f"## {one.who}\n\n{fenced(one.text)}" for one in chat_of(events, service.read_text)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -30,7 +30,7 @@ from loopwright.operations.accounts.access import current_user
 from loopwright.operations.agents.allowlist import with_entry_names
 from loopwright.operations.agents.backends import bind_agents, check_scripts
 from loopwright.operations.agents.permissions import rights_of, with_rights
-from loopwright.operations.child_runs import check_wall
+from loopwright.operations.child_runs import check_sandbox
 from loopwright.operations.cost_limits import CostRules
 from loopwright.operations.loop_definition import tightened
 from loopwright.operations.preflight import preflight_agents
@@ -146,7 +146,7 @@ async def reopen(
         state = service.state(run)
         _check(row, changes, state)
         _check_agent(service, run, changes)
-        check_wall(service.log, run, service.inside)
+        check_sandbox(service.log, run, service.inside)
         check_folder(state)
         if service.driver is not None:
             service.driver.take(run)

@@ -45,7 +45,7 @@ from loopwright.model.trackers import Trackers
 from loopwright.operations.accounts.access import InsideRun
 from loopwright.operations.agents.backends import check_scripts
 from loopwright.operations.agents.programs import create_worktree
-from loopwright.operations.child_runs import AgentRights, Runs, adoptable, check_wall, nested
+from loopwright.operations.child_runs import AgentRights, Runs, adoptable, check_sandbox, nested
 from loopwright.operations.cost_limits import CostRules
 from loopwright.operations.dialects import OF_LOOPS
 from loopwright.operations.gates import (
@@ -358,7 +358,7 @@ class Service:
         check_answer(opened, decision, text=text, digest=digest, call=call)
         if self.rights is not None:
             self.rights.refuse("answer a gate", gate.gate)
-        check_wall(self.log, gate.run, self.inside)
+        check_sandbox(self.log, gate.run, self.inside)
         if self.four_eyes and decision == "approve":
             check_other_person(self.log, gate.run, by)
         if call.arguments is not None:
@@ -428,7 +428,7 @@ class Service:
         paused, or if it was resumed by another caller in the meantime.
         """
         self._open(run)
-        check_wall(self.log, run, self.inside)
+        check_sandbox(self.log, run, self.inside)
         self.admit_resume(self.state(run), by=by)
         if self.state(run).control.paused:
             event = RunResumed(at=self.clock.now_ms(), by=by)

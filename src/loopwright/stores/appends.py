@@ -209,7 +209,7 @@ def fenced_error(run: str) -> Conflict:
     )
 
 
-def key_taken_error(key: str, holder: str) -> Conflict:
+def key_in_use_error(key: str, holder: str) -> Conflict:
     """Another open run has the key."""
     return Conflict(
         f"{holder} is already open for {key}",
@@ -218,7 +218,7 @@ def key_taken_error(key: str, holder: str) -> Conflict:
     )
 
 
-def gate_taken_error(gate: str, run: str) -> Conflict:
+def gate_answered_error(gate: str, run: str) -> Conflict:
     """An open gate of another run has the same id."""
     return Conflict(f"gate {gate} is already open in {run}", code="gate-taken")
 

@@ -47,7 +47,7 @@ from loopwright.stores.appends import (
     submit_appends,
     validate_append,
 )
-from loopwright.stores.sqlite.tables import content_hashes, living_owners, open_run_error
+from loopwright.stores.sqlite.tables import content_hashes, live_owners, open_run_error
 
 Deliver = Callable[[Callable[[], None]], None]
 
@@ -254,7 +254,7 @@ class MemoryLog:
         self._flush()
         found = {name: self._run(name) for name in runs}
         kept = {name: _keeper(run.owner, run.headline) for name, run in found.items()}
-        answer = living_owners(kept, owner, self.alive)
+        answer = live_owners(kept, owner, self.alive)
         for name, keeper in answer.items():
             if keeper is None:
                 found[name].owner = owner
@@ -354,11 +354,11 @@ class MemoryLog:
         if headline is not None and headline.key and headline.status in OPEN_STATUSES:
             for name, other in disk.runs.items():
                 if name != append.run and _holds(other.headline, headline.key):
-                    return appends.key_taken_error(headline.key, name)
+                    return appends.key_in_use_error(headline.key, name)
         for gate in append.gates_opened:
             holder = disk.gates.get(gate.gate)
             if holder is not None and holder.run != append.run:
-                return appends.gate_taken_error(gate.gate, holder.run)
+                return appends.gate_answered_error(gate.gate, holder.run)
         return None
 
     def _commit(self, entry: PendingAppend) -> None:

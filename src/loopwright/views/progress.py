@@ -226,7 +226,7 @@ class Progress:
             case EffectDone() | EffectFailed():
                 return self._answered(event)
             case IterationFinished():
-                return self._pass_finished(event)
+                return self._end_iteration(event)
             case _:
                 return None
 
@@ -240,7 +240,7 @@ class Progress:
         if event.check == PROTECT and event.path in self._protect_shown:
             self._protect_shown.discard(event.path)
             return None  # shown with the snapshot
-        place = self._pass_label(event.path, event.iteration)
+        place = self._label_of(event.path, event.iteration)
         words = check_result(self.state, event)
         below = shown_evidence(event.check, evidence)
         return ProgressLine(f"{place}: {words}", good=event.verdict == "pass", detail=below)
@@ -258,7 +258,7 @@ class Progress:
         if isinstance(event, EffectFailed) and event.error.type == SHORTAGE:
             self._shortage = event.error.detail.partition(":")[0]
             return ProgressLine(
-                f"{self._pass_label(event.path, event.iteration)}: {event.error.detail}"
+                f"{self._label_of(event.path, event.iteration)}: {event.error.detail}"
             )
         seen = self._open.get(event.path)
         if seen is not None and purpose in WORK and (event.output or purpose == AGENT_CALL):
@@ -269,13 +269,13 @@ class Progress:
         if not what.startswith("agent"):
             note = event.note if isinstance(event, EffectDone) else ""
             return (
-                ProgressLine(f"{self._pass_label(event.path, event.iteration)}: {note}")
+                ProgressLine(f"{self._label_of(event.path, event.iteration)}: {note}")
                 if note
                 else None
             )
         if isinstance(event, EffectDone) or _is_cancelled(event):
             return None
-        place = self._pass_label(event.path, event.iteration)
+        place = self._label_of(event.path, event.iteration)
         text = f"{place}: {what} failed ({event.error.type})"
         return ProgressLine(text, good=False, detail=event.error.detail)
 
@@ -290,7 +290,7 @@ class Progress:
         for seen in self._cut_off:
             if is_inside(seen.path, event.path):
                 seen.tree, seen.changed = snapshot.tree, snapshot.changed
-        place = self._pass_label(event.path, event.iteration)
+        place = self._label_of(event.path, event.iteration)
         if snapshot.protected:
             named = name_files(snapshot.protected, snapshot.protected_count)
             self._protect_shown.add(event.path)
@@ -307,7 +307,7 @@ class Progress:
         """Without its snapshot it is not known what an iteration changed."""
         if _is_cancelled(event):
             return None
-        seen, place = self._open.get(event.path), self._pass_label(event.path, event.iteration)
+        seen, place = self._open.get(event.path), self._label_of(event.path, event.iteration)
         what = "this iteration" if seen is not None else place or "the run"
         text = (
             f"the snapshot of the workspace failed: {event.error.detail}; "
@@ -317,7 +317,7 @@ class Progress:
             seen.activity.warnings[text] = None
         return ProgressLine(f"{place}{': ' if place else ''}warning: {text}", good=False)
 
-    def _pass_finished(self, event: IterationFinished) -> ProgressLine | None:
+    def _end_iteration(self, event: IterationFinished) -> ProgressLine | None:
         seen = self._open.pop(event.path, None)
         if seen is None:
             return None
@@ -328,7 +328,7 @@ class Progress:
         seen.error = event.error.detail if event.error is not None else ""
         if event.output is not None:
             seen.learning = learning_of(event.output, event.iteration or 1, LEARNING_CHARS)
-        place, texts = self._pass_label(event.path, event.iteration), event.path in self._turns_told
+        place, texts = self._label_of(event.path, event.iteration), event.path in self._turns_told
         self._turns_told.discard(event.path)
         if event.status == "completed":
             if texts:  # the turn was the iteration, and has been shown with its calls
@@ -353,8 +353,8 @@ class Progress:
                 return self._conversed(event)
             case IterationStarted():
                 self.said = ""
-                self._begin_pass(event)
-                return ProgressLine(f"{self._pass_label(event.path, event.iteration)} started")
+                self._begin_iteration(event)
+                return ProgressLine(f"{self._label_of(event.path, event.iteration)} started")
             case EffectRequested():
                 return self._note_call(event)
             case EffectActivity():
@@ -376,16 +376,16 @@ class Progress:
         pending = self.state.pending.get(event.effect)
         if pending is None:
             return None
-        attempt, seen = pending.repeats + 1, self._pass_around(event.path)
+        attempt, seen = pending.repeats + 1, self._iteration_of(event.path)
         if seen is not None:
             seen.activity.warnings[repeat_words(attempt)] = None
         what = self._calls.get(event.effect, "call")
-        place = self._pass_label(event.path, event.iteration)
+        place = self._label_of(event.path, event.iteration)
         return ProgressLine(
             f"resuming {place}, attempt {attempt}: the call of {what} was interrupted"
         )
 
-    def _pass_around(self, path: str) -> IterationSeen | None:
+    def _iteration_of(self, path: str) -> IterationSeen | None:
         """The innermost open iteration around a place."""
         while path and path not in self._open:
             path = path.rpartition(".")[0]
@@ -404,7 +404,7 @@ class Progress:
         and a status of the agent produce a line.
         """
         self.total_activity.take(event)
-        seen = self._pass_around(event.path)
+        seen = self._iteration_of(event.path)
         if seen is not None:
             seen.activity.take(event)
             if event.entries:
@@ -422,7 +422,7 @@ class Progress:
         who = self._calls.get(event.effect, event.path)
         return ProgressLine(f"{who}: {first}", good=False, detail="\n".join(more))
 
-    def _begin_pass(self, event: IterationStarted) -> None:
+    def _begin_iteration(self, event: IterationStarted) -> None:
         """Note an iteration; one that continues after the run was resumed is the same one."""
         before = (one for one in reversed(self.passes) if one.path == event.path)
         seen = next(before, None) if event.resumed else None
@@ -446,11 +446,11 @@ class Progress:
     def _conversed(self, event: TurnTaken | HistoryCompressed) -> ProgressLine | None:
         if isinstance(event, HistoryCompressed):
             return ProgressLine(
-                f"{self._pass_label(event.path, event.iteration)}: {compressed_words(event)}"
+                f"{self._label_of(event.path, event.iteration)}: {compressed_words(event)}"
             )
         words = turn_words(self.state, event, self._read)
         turn = is_turn(self.state, event.path)
-        place = f"turn {event.iteration}" if turn else self._pass_label(event.path, event.iteration)
+        place = f"turn {event.iteration}" if turn else self._label_of(event.path, event.iteration)
         step = f"step {event.path.rpartition('.')[0]}, " if turn and self._has_steps else ""
         if not words:
             return None
@@ -488,7 +488,7 @@ class Progress:
             seen = self._open.get(inside)
             if seen is None:
                 return None
-            place = f"{self._pass_label(inside, seen.number)}: {name}"
+            place = f"{self._label_of(inside, seen.number)}: {name}"
         if isinstance(event, StepStarted):
             return ProgressLine(f"{place} started")
         reason = f" ({event.reason})" if event.reason not in ("", "done") else ""
@@ -514,7 +514,7 @@ class Progress:
             case SleepCall(until=until) if isinstance(event.purpose, BackoffPurpose):
                 wait = (until - event.at) / 1_000
                 return ProgressLine(
-                    f"{self._pass_label(event.path, event.iteration)}: retrying in {wait:g} s"
+                    f"{self._label_of(event.path, event.iteration)}: retrying in {wait:g} s"
                 )
             case AgentCall(agent=agent) | ModelCall(agent=agent):
                 self._calls[event.effect] = f"agent {agent}"
@@ -551,7 +551,7 @@ class Progress:
         texts = (words for effect, words in self._status.items() if effect in self.state.pending)
         return ", ".join(dict.fromkeys(texts))
 
-    def _pass_label(self, path: str, iteration: int | None) -> str:
+    def _label_of(self, path: str, iteration: int | None) -> str:
         if not self._words:
             return path
         loop = current_loop(self.state)

@@ -116,7 +116,7 @@ class GraphStatus:
                 if self.status.get(path) == "waiting":
                     self.status[path] = "running"
             case IterationStarted():
-                self._pass_begins(place, event)
+                self._begin_iteration(place, event)
             case IterationFinished():
                 loop = logical(place)
                 self.done[loop] = self.done.get(loop, 0) + 1
@@ -132,7 +132,7 @@ class GraphStatus:
             found.setdefault(_ITEMS.sub("", path), []).append(status)
         return found
 
-    def _pass_begins(self, place: str, event: IterationStarted) -> None:
+    def _begin_iteration(self, place: str, event: IterationStarted) -> None:
         loop = logical(place)
         self.passes[loop] = max(self.passes.get(loop, 0), event.iteration or 0)
         if event.resumed:
@@ -351,7 +351,7 @@ class RunView:
                 self.decisions.append(numbered.event)
             else:
                 self._note_message(numbered.event)
-        self._forget_old_passes()
+        self._forget_old_iterations()
         return most is not None and len(events) == most
 
     def _note_message(self, event: AnyEvent) -> None:
@@ -379,7 +379,7 @@ class RunView:
             if len(self.dependencies) < DEPENDENCIES_SHOWN:
                 self.dependencies[path, iteration] = None
 
-    def _forget_old_passes(self) -> None:
+    def _forget_old_iterations(self) -> None:
         """Memory depends on what is shown, not on the past; doing this occasionally is enough."""
         passes = self.progress.passes
         if len(passes) > 2 * ITERATIONS_SHOWN:
@@ -392,7 +392,7 @@ class RunView:
         return self.progress.passes[-ITERATIONS_SHOWN:]
 
     @property
-    def passes_before(self) -> int:
+    def iterations_before(self) -> int:
         """The number of earlier iterations."""
         return self._left_out + max(0, len(self.progress.passes) - ITERATIONS_SHOWN)
 

@@ -164,7 +164,7 @@ def resume_note(state: State) -> str:
     """What the command for resuming a run does, and when it can succeed."""
     if restore_command(state):
         return "writes the files of its newest snapshot, since its workspace is gone"
-    if is_stopped_by_home_budget(state):
+    if is_stopped_by_shared_budget(state):
         return (
             "continues it once the budget of all runs allows more: wait for the next day (UTC), or "
             "raise [budget] in the settings"
@@ -172,7 +172,7 @@ def resume_note(state: State) -> str:
     return "continues it"
 
 
-def is_stopped_by_home_budget(state: State) -> bool:
+def is_stopped_by_shared_budget(state: State) -> bool:
     """Whether what all runs may use together ended a run."""
     return state.finished is not None and state.finished.reason == HOME_BUDGET
 
@@ -318,7 +318,7 @@ def next_commands(state: State) -> list[str]:
         return [f"loopwright resume {run}", f"loopwright stop {run}"]
     if status == "running":
         return [f"loopwright watch {run}", f"loopwright pause {run}", f"loopwright stop {run}"]
-    again = ["loopwright spend"] if is_stopped_by_home_budget(state) else []
+    again = ["loopwright spend"] if is_stopped_by_shared_budget(state) else []
     again += [words] if (words := resume_hint(state)) else []
     return [f"loopwright logs {run}", *_diff_command(state), *_stage_commands(state), *again]
 

@@ -256,14 +256,14 @@ class ActivityCounts:
 
     def take(self, event: EffectActivity) -> None:
         """Count one more event in."""
-        self._take_dropped(event)
+        self._count_dropped(event)
         for note in event.entries:
             self.tool_calls += note.kind in TOOL_CALLS
             self.denied += note.kind == "denied"
             if note.kind == "edit" and note.target and note.ok is not False:
                 self.edited.update(dict.fromkeys(_MORE.sub("", note.target).split(", ")))
             elif note.kind == "command":
-                self._take_command(note)
+                self._count_command(note)
             elif note.kind == "denied" and len(self.denials) < DENIALS_SHOWN:
                 self.denials[note.text or note_line(note)] = None
             elif note.kind == "stderr" and len(self.stderr) < STDERR_SHOWN:
@@ -274,7 +274,7 @@ class ActivityCounts:
         if shown:
             self.last = note_line(shown[-1])
 
-    def _take_dropped(self, event: EffectActivity) -> None:
+    def _count_dropped(self, event: EffectActivity) -> None:
         """Count what was not stored; an older version did not store the kinds."""
         kinds = event.dropped_by_kind
         self.dropped += event.dropped
@@ -284,7 +284,7 @@ class ActivityCounts:
         self.denied += kinds.get("denied", 0)
         self.failed_commands += event.dropped_failures
 
-    def _take_command(self, note: ActivityNote) -> None:
+    def _count_command(self, note: ActivityNote) -> None:
         self.commands += 1
         if note.ok is False:
             self.failed_commands += 1

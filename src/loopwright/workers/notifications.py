@@ -401,14 +401,14 @@ class NotificationWatcher:
         """A client is back: send the notifications that it missed, if they are still current."""
         waiting = self.notices.untold(who, MOST_AT_RETURN)
         with contextlib.suppress(LoopwrightError):
-            told = [one for one in waiting if not self._is_news(one) or await send(one)]
-            self.notices.are_told(told)
+            told = [one for one in waiting if not self._is_new(one) or await send(one)]
+            self.notices.mark_sent(told)
 
     def end_of(self, run: str) -> StoredNotification | None:
         """The notice about the end of a run."""
         return self._teller.end_of(run)
 
-    def _is_news(self, notice: StoredNotification) -> bool:
+    def _is_new(self, notice: StoredNotification) -> bool:
         """Not what was decided meanwhile, and not what sockets tell by themselves."""
         if notice.kind in BY_OTHERS:
             return False
@@ -416,7 +416,7 @@ class NotificationWatcher:
 
     async def _sent(self, notices: list[StoredNotification]) -> None:
         if self.send is not None and notices:
-            self.notices.are_told([one for one in notices if await self.send(one)])
+            self.notices.mark_sent([one for one in notices if await self.send(one)])
 
 
 FORGET_SECONDS = 600.0

@@ -60,7 +60,7 @@ class Threads:
         if not isinstance(call, CallAgent):
             return {}
         agent = self._agents.get(call.agent)
-        around = self._pass_around(place)
+        around = self._enclosing_iteration(place)
         if agent is None or not agent.is_chat or around is None:
             return {}
         loop = parent_path(around)
@@ -71,7 +71,7 @@ class Threads:
         self._threads[inside] = thread
         return {inside: list(self._kept.get(thread, ()))}
 
-    def _pass_around(self, place: str) -> str | None:
+    def _enclosing_iteration(self, place: str) -> str | None:
         """The innermost pass around a place of the same workflow."""
         while not _PASS.search(place):
             place = parent_path(place)

@@ -18,10 +18,10 @@ from loopwright.operations.dialects import read_definition
 from loopwright.operations.messages import (
     ChatEntry,
     StartChat,
+    chat_of,
     chat_start,
     check_is_chat,
     expand,
-    said_in,
     transcript,
 )
 from loopwright.operations.run_request import RunStart
@@ -302,7 +302,7 @@ class ChatSession:
         assert self._run is not None
         service = self._here.service
         events = [numbered.event for numbered in service.events(self._run)]
-        entries = list(said_in(events, service.read_text))
+        entries = list(chat_of(events, service.read_text))
         for one in entries[self._told :]:
             self._put(one)
         self._told = len(entries)

@@ -94,7 +94,7 @@ def _ended(state: State, body: LeafBody) -> Result | None:
 
 
 def _answered(action: Action, answer: EffectDone, services: KernelServices) -> Result:
-    if says_nothing(action, answer):
+    if is_empty_answer(action, answer):
         return Result("failed", "error", error=NO_ANSWER)
     if type(action) is RunScript and action.schema is not None:
         return _checked(action.schema, answer.output, services)
@@ -119,7 +119,7 @@ def _checked(schema: dict[str, JsonValue], output: Text | None, services: Kernel
     return Result("failed", "error", output=output, error=Failure("bad_result", detail))
 
 
-def says_nothing(action: Action, answer: EffectDone) -> bool:
+def is_empty_answer(action: Action, answer: EffectDone) -> bool:
     """Whether an answer is empty where one is needed; a long text is stored, and is not empty."""
     if type(action) is not CallAgent or action.on_empty == "answer":
         return False
@@ -380,4 +380,4 @@ def _failed_with(action: Action, answer: EffectDone) -> bool:
     """Whether an answer is why a step has failed: nothing, or what does not fit a schema."""
     if isinstance(action, RunScript):
         return action.schema is not None
-    return says_nothing(action, answer)
+    return is_empty_answer(action, answer)

@@ -21,7 +21,7 @@ from loopwright.kernel.bodies.history import (
     Strategy,
     cut,
     is_too_long,
-    keep_talk,
+    keep_conversation,
     shortened,
     size_of,
 )
@@ -192,7 +192,7 @@ def next_events(state: State, body: CycleBody, services: KernelServices) -> list
     if body.turn is not None:
         return _calls_left(state, body, services)
     if body.answer is not None:
-        return _take_turn(state, body, body.answer, services)
+        return _decide_turn(state, body, body.answer, services)
     if body.pending is not None:
         return []
     if body.failure is not None and not _overflows(body.failure) and body.backoff < body.attempt:
@@ -208,7 +208,7 @@ def next_events(state: State, body: CycleBody, services: KernelServices) -> list
     return [*deliver(state, body.owner, asked.effect), asked]
 
 
-def _take_turn(
+def _decide_turn(
     state: State, body: CycleBody, answer: EffectDone, services: KernelServices
 ) -> list[AnyEvent]:
     """Note which calls are run, held or turned away, and begin with those that may run."""
@@ -551,7 +551,7 @@ def note_turn(repeat: RepeatBody, body: CycleBody, *, done: bool) -> None:
         repeat.talk.history.append(HistoryEntry(kind="user", text=body.action.nudge))
     if repeat.progress.feedback:
         repeat.talk.history.append(HistoryEntry(kind="user", text=repeat.progress.feedback))
-    keep_talk(repeat)
+    keep_conversation(repeat)
 
 
 def resume(body: CycleBody) -> None:

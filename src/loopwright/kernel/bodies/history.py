@@ -154,7 +154,7 @@ def _tokens(chars: int) -> int:
     return -(-chars // CHARS_PER_TOKEN)
 
 
-def keep_talk(repeat: RepeatBody) -> None:
+def keep_conversation(repeat: RepeatBody) -> None:
     """Keep a conversation as far as it has come, for the next iteration."""
     if repeat.talk.thread is not None:
         loop, name = repeat.talk.thread

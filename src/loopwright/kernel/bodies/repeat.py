@@ -12,7 +12,7 @@ import msgspec
 
 from loopwright.kernel.bodies import conversation
 from loopwright.kernel.bodies.call import NO_ANSWER
-from loopwright.kernel.bodies.history import keep_talk
+from loopwright.kernel.bodies.history import keep_conversation
 from loopwright.kernel.effects import close_gate, withdraw
 from loopwright.kernel.event_parts import Failure, SleepCall
 from loopwright.kernel.events import AnyEvent, EffectDone, EffectFailed, IterationStarted
@@ -408,7 +408,7 @@ def resume(state: State, body: RepeatBody) -> None:
         for name, value in kept.values.items():
             set_value(body, name, value)
         if body.talk.thread is not None:
-            keep_talk(body)
+            keep_conversation(body)
         if number < 0:
             body.checked_first = False
         else:

@@ -178,7 +178,7 @@ class Notices:
         found = self.page("", limit, lambda one: not one.told, owner=who)[:limit]
         return found[::-1]
 
-    def are_told(self, notices: Iterable[StoredNotification]) -> None:
+    def mark_sent(self, notices: Iterable[StoredNotification]) -> None:
         self._keep([msgspec.structs.replace(one, told=True) for one in notices])
 
     def _keep(self, notices: list[StoredNotification]) -> None:

@@ -78,7 +78,7 @@ def detail(service: Service, picture: RunView) -> RunSnapshot:
         goal=goal(state),
         max=figures.max,
         passes=[_iteration_item(seen) for seen in picture.passes],
-        passes_before=picture.passes_before,
+        iterations_before=picture.iterations_before,
         activity=picture.progress.total_activity.summary(),
         decisions=[_decision_item(one) for one in picture.decisions],
         messages=[_message_item(service, one) for one in picture.messages.values()],

@@ -61,7 +61,7 @@ def owner_of(columns: Sequence[object]) -> Owner | None:
     return Owner(pid=pid, start=start, boot=str(boot), token=str(token))
 
 
-def living_owners(
+def live_owners(
     owners: dict[str, Owner | None], claimant: Owner, alive: Liveness
 ) -> dict[str, Owner | None]:
     """For each run the living owner that keeps it from the claimant, or None. A claimant with the
@@ -93,7 +93,7 @@ def claim_runs(
     for run in runs:
         if run not in found:
             raise appends.no_run_error(run)
-    answer = living_owners({run: found[run] for run in runs}, owner, alive)
+    answer = live_owners({run: found[run] for run in runs}, owner, alive)
     ours = [run for run, keeper in answer.items() if keeper is None]
     db.execute(_TAKE, (owner.pid, owner.start, owner.boot, owner.token, ids(ours)))
     ledger.killpoint("claim.written")

@@ -199,10 +199,10 @@ class GroupCommit:
         if headline is not None and headline.key and headline.status in OPEN_STATUSES:
             for (holder,) in self._db.execute(_HOLDER, (headline.key,)).fetchall():
                 if holder != append.run:
-                    return appends.key_taken_error(headline.key, holder)
+                    return appends.key_in_use_error(headline.key, holder)
         for gate in append.gates_opened:
             for (other,) in self._db.execute(_GATE_ELSEWHERE, (gate.gate, append.run)).fetchall():
-                return appends.gate_taken_error(gate.gate, other)
+                return appends.gate_answered_error(gate.gate, other)
         return None
 
     def _create(self, append: Append) -> KnownRun:
