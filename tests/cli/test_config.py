@@ -148,3 +148,15 @@ def test_limits_and_notifiers_are_shown(lw: Place) -> None:
     found = lw("config", "--json").json
     assert found["budget"]["usd_per_day"] == 20
     assert found["notify"] == {"team": ["gate.opened", "run.failed"]}
+
+
+@pytest.mark.parametrize("words", ["ls", "inbox", "spend", "show last", "watch last", "user ls"])
+def test_commands_that_read_when_there_is_no_data_directory_create_none(
+    lw: Place, words: str
+) -> None:
+    """A mistyped --data-dir leaves nothing behind; other commands create it."""
+    folder = lw.folder / "mistyped"
+    told = lw(*words.split(), "--data-dir", str(folder))
+    assert (told.code, folder.exists()) == (2 if "last" in words else 0, False)
+    assert lw("user", "add", "ann", "--data-dir", str(folder)).code == 0
+    assert folder.exists()

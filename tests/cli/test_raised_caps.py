@@ -84,3 +84,10 @@ def test_options_for_a_paused_run_say_what_to_do(lw: Place) -> None:
     told = lw("resume", run, "--max", "9")
     assert told.code == 8
     assert f"`loopwright stop {run}`" in told.err
+
+
+def test_a_budget_that_cannot_be_read_is_reported_before_the_cap(lw: Place) -> None:
+    run = stopped(lw)
+    told = lw("resume", run, "--budget", "usd=ten")
+    assert (told.code, "iterations" in told.err) == (2, False)
+    assert "usd" in told.err

@@ -361,7 +361,7 @@ def test_a_loop_receives_its_inputs(lw: Place) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(["--until-regex", "("], "--until-regex: bad-regex", id="pattern"),
+        pytest.param(["--until-regex", "("], "error: --until-regex: bad-regex", id="pattern"),
         pytest.param(["--until-command", "a | b"], "--until-command: shell-syntax", id="shell"),
         *[
             pytest.param(

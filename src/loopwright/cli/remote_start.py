@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from loopwright.cli.attach import feed_options, follow_runs
+from loopwright.cli.charts import put_dry_run
 from loopwright.cli.run_output import AttachOptions
 from loopwright.cli.start_options import put_detached
 from loopwright.cli.terminal import Terminal
@@ -32,7 +33,6 @@ from loopwright.syntax.readers import read
 
 if TYPE_CHECKING:
     from loopwright.cli.start_options import StartManner
-    from loopwright.operations.dry_run.simulation import DryRunReport
     from loopwright.operations.run_request import LocalStart
     from loopwright.operations.run_start import DefinitionSource
     from loopwright.views.run_responses import StartedRun
@@ -192,12 +192,6 @@ async def _rehearse(
             raise _renamed(error, definition.file) from error
     report.warnings = [one.replace(REQUEST, definition.file) for one in report.warnings]
     _warn(terminal, definition, request)
-    return _put_report(terminal, report)
-
-
-def _put_report(terminal: Terminal, report: "DryRunReport") -> int:
-    from loopwright.cli.charts import put_dry_run  # noqa: PLC0415 - only when asked for
-
     for warning in report.warnings:
         terminal.say(f"warning: {warning}", tone="warn")
     put_dry_run(terminal, report)

@@ -260,20 +260,16 @@ def launch(
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
     if start_options["dry_run"]:
         options["message"] = options["message"] or NO_MESSAGE
-    options |= {name: names_in(_texts(options[name])) for name in ("allow", "deny", "ask")}
-    options["tools"] = tools_in(_texts(options["tools"]))
-    request = start_request(cast("StartChoices", options))
+    choices = cast("StartChoices", options)
+    options |= {name: names_in(choices[name]) for name in ("allow", "deny", "ask")}
+    choices["tools"] = tools_in(choices["tools"])
+    request = start_request(choices)
     if terminal.server_url:
         from loopwright.cli.remote_start import start_remote  # noqa: PLC0415 - only when asked for
 
         return start_remote(terminal, request, source, start_options)
     start, definition = _prepare(terminal, request, source, start_options)
     return _start_prepared(terminal, request, start, definition, start_options, checks)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    assert isinstance(value, tuple)
-    return value
 
 
 def _prepare(

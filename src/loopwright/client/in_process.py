@@ -10,7 +10,7 @@ from loopwright.client.transport import Followed, FollowOptions
 from loopwright.engine.services import SystemClock
 from loopwright.errors import Conflict, StorageError
 from loopwright.operations.api_types import Request
-from loopwright.operations.run_lists import open_data_log
+from loopwright.operations.run_lists import open_data_log, open_empty_log
 from loopwright.operations.settings import Settings
 from loopwright.operations.use_cases.operation import (
     App,
@@ -72,7 +72,10 @@ class InProcess:
         async with self._opening:
             if self._app is not None:
                 return self._app
-            self._app = await (self._driving_app() if self._drives else self._reading_app())
+            if self._drives:
+                self._app = await self._driving_app()
+            else:
+                self._app = self._reading_app()
             return self._app
 
     async def _driving_app(self) -> App:
@@ -88,9 +91,9 @@ class InProcess:
 
         return workspaces_of(self._settings)
 
-    async def _reading_app(self) -> App:
-        """The log alone; the service is opened when an operation needs more than lists do."""
-        log = open_data_log(self._settings)
+    def _reading_app(self, *, is_empty: bool = False) -> App:
+        """The log alone; `is_empty` where there is no data directory, which a query leaves so."""
+        log = open_empty_log(self._open) if is_empty else open_data_log(self._settings)
         self._open.callback(log.close)
         opened: list[Service] = []
 
@@ -107,7 +110,9 @@ class InProcess:
         """Call an operation as the person who owns this process. A command that was done under this
         key before is not repeated.
         """
-        app = await self.app()
+        is_empty = not self._drives and not self._settings.database.exists()
+        reads_nothing = is_empty and operation.kind == "query"
+        app = self._reading_app(is_empty=True) if reads_nothing else await self.app()
         caller = local_caller()
         if not key:
             return await operation(app, caller, request)

@@ -123,7 +123,9 @@ class DrivenFeed:
                 if resting.done():
                     resting.result()
                     self._raise_conflict()
-                    if status_of(self.progress.state) != "running" and self._is_current():
+                    seen, waiting = self.progress.seen, self._waiting
+                    is_current = not waiting and self._here.log.version(self.run) <= seen
+                    if is_current and status_of(self.progress.state) != "running":
                         return
                     # Only a timer is pending, or the run is just being taken up again.
                     await self._wait()
@@ -140,9 +142,6 @@ class DrivenFeed:
         for _ in self._events(None):
             pass
         return summary(self.progress.state, self._here.service.read_text)
-
-    def _is_current(self) -> bool:
-        return self._here.log.version(self.run) <= self.progress.seen and not self._waiting
 
     async def _wait(self, *others: "asyncio.Future[object]") -> None:
         """Until something happens, or it is time to look for events of other processes."""

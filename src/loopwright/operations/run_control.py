@@ -250,7 +250,8 @@ def _fork_hint(state: State, changes: ResumeChanges, reason: str) -> str:
 
 
 def _check_work(state: State, changes: ResumeChanges) -> None:
-    """Refuse what would end again at once."""
+    """Refuse what would end again at once; an option that cannot be read is reported first."""
+    _limits(state, changes)
     if changes.accept_changes and not state.plan.workspace.protect:
         raise LoopwrightError(
             f"--accept-changes is for runs with protected files, and {state.run} has none",

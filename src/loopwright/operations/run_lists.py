@@ -4,6 +4,7 @@ Commands that only list import little beside this module.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -198,6 +199,14 @@ def _inbox_gate(log: EventLog, gate: OpenGate, name: str, read: ReadText) -> Inb
 def presence_of(settings: Settings) -> Presence:
     """Which owners of runs in this data directory are alive."""
     return Presence(settings.home / "owners")
+
+
+def open_empty_log(stack: AsyncExitStack) -> SqliteLog:
+    """A log without runs, for commands that read without a data directory."""
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - rarely needed
+
+    folder = stack.enter_context(TemporaryDirectory(prefix="loopwright-"))
+    return open_sqlite_log(Path(folder) / "empty.db", alive=lambda _: False)
 
 
 def open_data_log(settings: Settings) -> SqliteLog:

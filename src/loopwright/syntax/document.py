@@ -102,9 +102,9 @@ class Diagnostic:
         """`file.yaml:12:5: unknown-field: max_iteration (did you mean max_iterations?)`."""
         label = "warning: " if self.severity == "warning" else ""
         hint = f" ({self.hint})" if self.hint else ""
-        # An option of the command line has no lines to count.
-        flag = self.file.startswith("--")
-        place = self.file if flag else f"{self.file}:{self.line}:{self.column}"
+        place = f"{self.file}:{self.line}:{self.column}"
+        if self.file.startswith("--"):  # an option of the command line has no lines to count
+            place = self.file if label else f"error: {self.file}"
         return escaped(f"{place}: {label}{self.code}: {self.message}{hint}")
 
     def as_dict(self) -> dict[str, str | int | None]:
