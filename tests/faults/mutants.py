@@ -297,12 +297,12 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         turns.decided, 'if event.decision != "approve":', 'if event.decision == "continue":'
     ),
     "a held call does not wait": Mutant(
-        cycles._take_turn,
+        cycles._decide_turn,
         "elif not note.problem and note.tool != SUBMIT:",
         "if not note.problem and note.tool != SUBMIT:",
     ),
     "a held call is asked about by nobody": Mutant(
-        cycles._take_turn,
+        cycles._decide_turn,
         "events.append(_ask(state, body, number, note, services))",
         "pass",
     ),
@@ -318,7 +318,7 @@ IN_CONVERSATIONS: dict[str, Mutant] = {
         "note.arguments",
     ),
     "a call with a problem is run": Mutant(
-        cycles._take_turn,
+        cycles._decide_turn,
         "elif not note.problem and note.tool != SUBMIT:",
         "elif note.tool != SUBMIT:",
     ),

@@ -385,11 +385,11 @@ def test_the_link_of_the_first_admin(own: Served) -> None:
     """It is told at every start until somebody has an account, also where there are tokens; each
     start makes a new one, and the one before counts no more.
     """
-    first, second = (own.call(lambda: serving_room._greeting(own.context)) for _ in range(2))
+    first, second = (own.call(lambda: serving_room._started_server(own.context)) for _ in range(2))
     assert (first.token, second.token) == (None, None)
     base = f"http://127.0.0.1:{own.port}/setup#"
     old, new = (one.link.removeprefix(base) for one in (first, second))
     assert old != new
     assert own("POST", "/api/v1/setup", {"code": old, **ANN}, token="").code == "bad-link"
     assert own("POST", "/api/v1/setup", {"code": new, **ANN}, token="").status == 200
-    assert own.call(lambda: serving_room._greeting(own.context)).link is None
+    assert own.call(lambda: serving_room._started_server(own.context)).link is None
