@@ -13,7 +13,8 @@ import pytest
 
 from loopwright.operations.mcp.loop_tools import LoopTools
 from loopwright.operations.use_cases.role_loops import RoleLoops
-from loopwright.operations.use_cases.run_views import RunCertificate, RunDiff
+from loopwright.operations.use_cases.run_views import RunCertificate
+from loopwright.views.run_responses import RunDiff
 from tests.cli.conftest import Place, lw
 from tests.http.served import SECONDS, Served, served, wait_for
 from tests.http.test_loopback import Receiver, receiver

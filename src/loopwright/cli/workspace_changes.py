@@ -32,7 +32,7 @@ from loopwright.operations.use_cases.run_changes import (
     discard_worktree,
     read_worktree,
 )
-from loopwright.operations.use_cases.run_views import DiffRun, RunDiff, read_diff
+from loopwright.operations.use_cases.run_views import DiffRun, read_diff
 from loopwright.operations.workspace_rules import sandbox_of
 from loopwright.views.iterations import stat_words
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from loopwright.cli.terminal import Terminal
     from loopwright.model.record import JsonValue
     from loopwright.operations.run_workspaces import Bisection
+    from loopwright.views.run_responses import RunDiff
 
 _STATUS_LETTERS = {
     "added": "A",
@@ -104,7 +105,7 @@ def _split(ctx: click.Context, words: tuple[str, ...]) -> tuple[tuple[str, ...],
     return words[:count], paths
 
 
-def _put_changes(terminal: "Terminal", found: RunDiff, *, stat: bool) -> None:
+def _put_changes(terminal: "Terminal", found: "RunDiff", *, stat: bool) -> None:
     unrecorded = (found.unrecorded_note or _UNRECORDED) if found.unrecorded else ""
     if unrecorded:
         terminal.tell(unrecorded, tone="warn")
@@ -266,7 +267,7 @@ def bisect(ctx: click.Context, /, *, run: str, command: tuple[str, ...]) -> int:
         snapshots = _snapshots(terminal, service.find(run), service)
         found = asyncio.run(snapshots.bisect(command, lambda line: terminal.say(line)))
     if terminal.as_json:
-        terminal.put_json(found.as_dict())
+        terminal.put_json(found.view())
     else:
         for line in _found_lines(found):
             terminal.put(line)

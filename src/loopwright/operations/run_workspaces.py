@@ -19,14 +19,20 @@ from loopwright.kernel.events import RunStarted
 from loopwright.model.actions import Action, Repeat, Steps
 from loopwright.model.checks import CommandCheck, ScriptCheck, leaves
 from loopwright.model.plan import Plan
-from loopwright.model.record import JsonValue
 from loopwright.operations.agents.programs import worktree_warnings
 from loopwright.operations.run_lists import is_left_behind
 from loopwright.operations.runs import Service, row_ended
 from loopwright.operations.settings_files import user_records
 from loopwright.ports import CHAT_SURFACE, OPEN_STATUSES, FileChange, RunRow, Workspaces, Worktrees
 from loopwright.views.iterations import WorkspaceHistory, history_of, no_snapshots
-from loopwright.views.run_responses import change_counts
+from loopwright.views.run_responses import (
+    AppliedResult,
+    BisectionView,
+    ChangedFile,
+    DiscardedResult,
+    RunDiff,
+    change_counts,
+)
 
 TREE_CHARS = 40
 BISECT_SECONDS = 600.0
@@ -197,28 +203,33 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
             sum(one.deletions for one in self.files),
         )
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        return {
-            "run": self.run,
-            "from": self.old,
-            "to": self.new,
-            "unrecorded": bool(self.unrecorded),
-            "unrecorded_note": self.unrecorded or None,
-            "omitted": list(self.omitted),
-            "omitted_count": self.omitted_count,
-            **msgspec.structs.asdict(change_counts(self.stat)),
-            "changes": [
-                {
-                    "path": one.path,
-                    "status": one.status,
-                    "insertions": one.insertions,
-                    "deletions": one.deletions,
-                    "binary": one.binary,
-                    "old_path": one.old_path or None,
-                }
+    def view(self, diff: str | None) -> RunDiff:
+        """What people see of it, with the diff itself."""
+        stat = self.stat
+        return RunDiff(
+            run=self.run,
+            old=self.old,
+            new=self.new,
+            unrecorded=bool(self.unrecorded),
+            unrecorded_note=self.unrecorded or None,
+            omitted=list(self.omitted),
+            omitted_count=self.omitted_count,
+            files=stat.files,
+            insertions=stat.insertions,
+            deletions=stat.deletions,
+            changes=[
+                ChangedFile(
+                    path=one.path,
+                    status=one.status,
+                    insertions=one.insertions,
+                    deletions=one.deletions,
+                    binary=one.binary,
+                    old_path=one.old_path or None,
+                )
                 for one in self.files
             ],
-        }
+            diff=diff,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,18 +288,19 @@ class Bisection(msgspec.Struct, frozen=True, kw_only=True):
     changed: DiffStat = DiffStat()
     paths: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, JsonValue]:
-        return {
-            "run": self.run,
-            "checks": list(self.checks),
-            "tested": dict(self.tested),
-            "verdict": self.verdict,
-            "broken_by": self.broken_by,
-            "iteration": self.iteration or None,
-            "path": self.path or None,
-            "changed": msgspec.structs.asdict(change_counts(self.changed)),
-            "paths": list(self.paths),
-        }
+    def view(self) -> BisectionView:
+        """What people see of it."""
+        return BisectionView(
+            run=self.run,
+            checks=list(self.checks),
+            tested=dict(self.tested),
+            verdict=self.verdict,
+            broken_by=self.broken_by,
+            iteration=self.iteration or None,
+            path=self.path or None,
+            changed=change_counts(self.changed),
+            paths=list(self.paths),
+        )
 
 
 class _Bisecting:
@@ -482,7 +494,7 @@ def without_word(notes: Sequence[str]) -> list[str]:
     return [one.removeprefix(_WARNING) for one in notes if one.startswith(_WARNING)]
 
 
-async def apply_run(service: Service, run: str, *, by: str) -> dict[str, JsonValue]:
+async def apply_run(service: Service, run: str, *, by: str) -> AppliedResult:
     """Merge the result of a run into the checkout that it was started in."""
     worktree, worktrees = _worktree(service, run)
     if service.log.row(run).headline.status == "running":
@@ -494,12 +506,7 @@ async def apply_run(service: Service, run: str, *, by: str) -> dict[str, JsonVal
     with user_records().working(worktree.repository):  # these are files of agents
         applied = await worktrees.apply(worktree, Path(_first(service, run).workspace))
     _audit(service, run, "run.applied", f"{len(applied.files)} files", by)
-    return {
-        "run": run,
-        "repository": worktree.repository,
-        "files": list(applied.files),
-        "outside": list(applied.outside),
-    }
+    return AppliedResult(run, worktree.repository, [*applied.files], [*applied.outside])
 
 
 async def unapplied_files(service: Service, run: str) -> list[str]:
@@ -508,13 +515,13 @@ async def unapplied_files(service: Service, run: str) -> list[str]:
     return list(await worktrees.unapplied(worktree, Path(_first(service, run).workspace)))
 
 
-async def discard_run(service: Service, run: str, *, by: str) -> dict[str, JsonValue]:
+async def discard_run(service: Service, run: str, *, by: str) -> DiscardedResult:
     """Remove the worktree of a run that has ended, and its branch."""
     worktree, worktrees = _worktree(service, run)
     check_discard(service, run)
     await worktrees.discard(worktree)
     _audit(service, run, "run.discarded", worktree.branch, by)
-    return {"run": run, "branch": worktree.branch, "folder": worktree.folder}
+    return DiscardedResult(run=run, branch=worktree.branch, folder=worktree.folder)
 
 
 def check_discard(service: Service, run: str) -> None:

@@ -383,6 +383,71 @@ class RunSnapshot(RunPlace):
     seq: int  # the first in JSON: the fields of the classes above are for keywords only
 
 
+class ChangedFile(msgspec.Struct):
+    """A file that differs between two snapshots."""
+
+    path: str
+    status: str
+    insertions: int
+    deletions: int
+    binary: bool
+    old_path: str | None
+
+
+class RunDiff(msgspec.Struct):
+    """What differs between two snapshots of a run; `from` and `to` are their trees. `unrecorded`:
+    the run may have changed more after its last snapshot, as `unrecorded_note` says.
+    `omitted` names files that snapshots left out because of their size or kind, the first 100 of
+    `omitted_count`.
+    """
+
+    run: str
+    old: str = msgspec.field(name="from")
+    new: str = msgspec.field(name="to")
+    unrecorded: bool
+    unrecorded_note: str | None
+    omitted: list[str]
+    omitted_count: int
+    files: int
+    insertions: int
+    deletions: int
+    changes: list[ChangedFile]
+    diff: str | None
+
+
+class AppliedResult(msgspec.Struct):
+    """The files that were changed in the checkout; none where it had the result already. `outside`
+    are files that the run changed outside of its workspace, which are not applied.
+    """
+
+    run: str
+    repository: str
+    files: list[str]
+    outside: list[str]
+
+
+class DiscardedResult(msgspec.Struct):
+    """What was removed."""
+
+    run: str
+    branch: str
+    folder: str
+
+
+class BisectionView(msgspec.Struct):
+    """Which iteration broke the checks of a run, and what it changed."""
+
+    run: str
+    checks: list[str]
+    tested: dict[str, bool]
+    verdict: str
+    broken_by: int | None
+    iteration: str | None
+    path: str | None
+    changed: ChangeCounts
+    paths: list[str]
+
+
 def change_counts(stat: DiffStat) -> ChangeCounts:
     """A difference with every number, also those that are 0."""
     return ChangeCounts(stat.files, stat.insertions, stat.deletions)

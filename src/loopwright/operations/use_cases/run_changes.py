@@ -41,9 +41,9 @@ from loopwright.operations.use_cases.operation import (
     RunReference,
     operation,
 )
-from loopwright.operations.use_cases.run_queries import BASE, events_of, run_summary, typed
+from loopwright.operations.use_cases.run_queries import BASE, events_of, run_summary
 from loopwright.operations.use_cases.runs import prepare_request
-from loopwright.views.run_responses import Forked
+from loopwright.views.run_responses import AppliedResult, DiscardedResult, Forked
 
 
 class ForkRun(Request):
@@ -106,17 +106,6 @@ class RunMessageSent(msgspec.Struct):
     when: When
 
 
-class AppliedResult(msgspec.Struct):
-    """The files that were changed in the checkout; none where it had the result already. `outside`
-    are files that the run changed outside of its workspace, which are not applied.
-    """
-
-    run: str
-    repository: str
-    files: list[str]
-    outside: list[str]
-
-
 class RunWorktree(msgspec.Struct):
     """The worktree of a run. `unapplied` are files of the result that would be lost with it."""
 
@@ -125,14 +114,6 @@ class RunWorktree(msgspec.Struct):
     folder: str
     repository: str
     unapplied: list[str]
-
-
-class DiscardedResult(msgspec.Struct):
-    """What was removed."""
-
-    run: str
-    branch: str
-    folder: str
 
 
 # -- dry runs --------------------------------------------------------------------------------------
@@ -239,7 +220,7 @@ async def send_message(app: App, caller: Caller, request: MessageRun) -> RunMess
     """Record a message for the agents of a run."""
     run = app.service.log.row(request.run).run
     sent = await tell(app.service, run, request.text, to=request.to, by=caller.name)
-    return typed(RunMessageSent, sent._asdict())
+    return RunMessageSent(**sent._asdict())
 
 
 # -- worktrees -------------------------------------------------------------------------------------
@@ -280,7 +261,7 @@ async def read_worktree(app: App, _caller: Caller, request: RunReference) -> Run
 async def apply_result(app: App, caller: Caller, request: ApplyRun) -> AppliedResult:
     """Merge the result of a worktree into its checkout."""
     run = app.service.log.row(request.run).run
-    return typed(AppliedResult, await apply_run(app.service, run, by=caller.name))
+    return await apply_run(app.service, run, by=caller.name)
 
 
 @operation(
@@ -298,7 +279,7 @@ async def discard_worktree(app: App, caller: Caller, request: DiscardRun) -> Dis
     run = app.service.log.row(request.run).run
     if not request.confirm:
         raise InputError("send `confirm: true` to remove the worktree", code="not-confirmed")
-    return typed(DiscardedResult, await discard_run(app.service, run, by=caller.name))
+    return await discard_run(app.service, run, by=caller.name)
 
 
 OPERATIONS = (dry_run, fork, send_message, read_worktree, apply_result, discard_worktree)

@@ -1,7 +1,7 @@
 """Runs: list them, and show one in detail."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import TypeVar
 
 import msgspec
@@ -178,13 +178,7 @@ def _iteration_item(seen: IterationSeen) -> IterationItem:
 
 BASE = "/api/v1/runs"
 AT_ONCE = 500
-_T = TypeVar("_T")
 _R = TypeVar("_R", bound=RunSummary)
-
-
-def typed(kind: type[_T], value: Mapping[str, object]) -> _T:
-    """A view that is still built as a mapping, as the struct that it is."""
-    return msgspec.convert(value, kind)
 
 
 async def run_summary(app: App, run: str, kind: type[_R], **more: object) -> _R:

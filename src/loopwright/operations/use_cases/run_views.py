@@ -28,11 +28,12 @@ from loopwright.operations.use_cases.operation import (
     RunReference,
     operation,
 )
-from loopwright.operations.use_cases.run_queries import events_of, typed
+from loopwright.operations.use_cases.run_queries import events_of
 from loopwright.ports import OPEN_STATUSES, ActivityKind, NumberedEvent
 from loopwright.views.certificate import RunCertificate, run_certificate
 from loopwright.views.iterations import IterationNames
 from loopwright.views.metrics import Counting, RunFigures
+from loopwright.views.run_responses import RunDiff
 from loopwright.views.run_view import Outputs, RunOutput
 from loopwright.views.transcript import (
     ActivityFilter,
@@ -59,38 +60,6 @@ class ActivityPage(msgspec.Struct):
     dropped_by_call: dict[str, int]
     seq: int
     next: int | None
-
-
-class ChangedFile(msgspec.Struct):
-    """A file that differs between two snapshots."""
-
-    path: str
-    status: str
-    insertions: int
-    deletions: int
-    binary: bool
-    old_path: str | None
-
-
-class RunDiff(msgspec.Struct):
-    """What differs between two snapshots of a run; `from` and `to` are their trees. `unrecorded`:
-    the run may have changed more after its last snapshot, as `unrecorded_note` says.
-    `omitted` names files that snapshots left out because of their size or kind, the first 100 of
-    `omitted_count`.
-    """
-
-    run: str
-    old: str = msgspec.field(name="from")
-    new: str = msgspec.field(name="to")
-    unrecorded: bool
-    unrecorded_note: str | None
-    omitted: list[str]
-    omitted_count: int
-    files: int
-    insertions: int
-    deletions: int
-    changes: list[ChangedFile]
-    diff: str | None
 
 
 class ReadOutput(RunReference):
@@ -304,12 +273,12 @@ async def read_diff(app: App, _caller: Caller, request: DiffRun) -> RunDiff:
     """The files that differ, and the diff itself unless only the counts are wanted."""
     assert app.workspaces is not None, "this process has no snapshots"
     snapshots = RunSnapshots(app.service, app.workspaces, request.run)
-    changes = (await snapshots.changes(request.start, request.end)).as_dict()
+    changes = await snapshots.changes(request.start, request.end)
     text = None
     if not request.stat:
         paths = [one for one in (request.paths or "").splitlines() if one]
         text = await snapshots.diff(request.start, request.end, paths=paths, color=request.color)
-    return typed(RunDiff, {**changes, "diff": text})
+    return changes.view(text)
 
 
 @operation(
