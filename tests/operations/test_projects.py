@@ -3,8 +3,20 @@
 import pytest
 
 from loopwright.errors import LoopwrightError, NotFound
-from loopwright.operations.run_groups import ProjectChoice, activate, make_project, project_for
+from loopwright.model.trackers import Item, TrackerChange, Trackers
+from loopwright.operations.run_groups import ACTIVE, ProjectChoice, make_project, project_for
 from loopwright.stores.trackers import MemoryTrackers
+
+
+def activate(trackers: Trackers, session: str, project: Item, *, now_ms: int) -> None:
+    """Record that a session works on a project."""
+
+    def work(book: TrackerChange) -> str:
+        values = {"id": project.id}
+        book.put(Item(scope=session, kind="active", id=ACTIVE, at=now_ms, values={**values}))
+        return project.id
+
+    trackers.change(f"active/{session}/{now_ms}", work)
 
 
 def options(**more: str) -> ProjectChoice:

@@ -15,7 +15,6 @@ import msgspec
 
 from loopwright.errors import Conflict, LoopwrightError, NotFound
 from loopwright.model.plan import Plan
-from loopwright.model.record import JsonValue
 from loopwright.model.trackers import EVERYBODY, Item, TrackerChange, Trackers, Values, slug_of
 from loopwright.operations.accounts.access import Access
 from loopwright.ports import OPEN_STATUSES, EventLog, RecordStore, RunRow, StoredRecord
@@ -103,17 +102,6 @@ def active_project(trackers: Trackers, session: str) -> Item | None:
     """The project that a session works on."""
     chosen = trackers.get(session, "active", ACTIVE) if session else None
     return trackers.get(EVERYBODY, "project", chosen.text("id")) if chosen is not None else None
-
-
-def activate(trackers: Trackers, session: str, project: Item, *, now_ms: int) -> None:
-    """From now on the session works on this project."""
-    values: dict[str, JsonValue] = {"id": project.id}
-
-    def work(book: TrackerChange) -> str:
-        book.put(Item(scope=session, kind="active", id=ACTIVE, at=now_ms, values=values))
-        return project.id
-
-    trackers.change(f"active/{token_hex(16)}", work)
 
 
 KIND = "loop-session"
