@@ -117,14 +117,6 @@ MOST_TAILS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """The answer to a subscription, and the number from which the tail continues."""
-
-    answer: dict[str, JsonValue]
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
 class Packet:
     """Events in the form in which they are sent, and the number of the last."""
 
@@ -249,23 +241,26 @@ class Tails:
         from a snapshot on.
         """
         run = followed.run
-        begun = await self._begin(followed, after)
+        answer, since = await self._begin(followed, after)
         found = self._broadcasts.get(run)
         if found is None:
-            found = RunBroadcast(self._context, self._line, run, begun.after)
+            found = RunBroadcast(self._context, self._line, run, since)
             self._broadcasts[run] = found
             found.task.add_done_callback(partial(self._forget, run, found))
-        found.add(client, begun.after)
+        found.add(client, since)
         client.tails.add(run)
-        return begun.answer
+        return answer
 
-    async def _begin(self, followed: FollowedRun, after: int | None) -> Begun:
+    async def _begin(
+        self, followed: FollowedRun, after: int | None
+    ) -> tuple[dict[str, JsonValue], int]:
+        """The answer to a subscription, and the number from which the tail continues."""
         run, version = followed.run, followed.seq
         if after is not None and version - FAR_BEHIND <= after <= version:
-            return Begun({"run": run, "seq": version, "after": after}, after)
+            return {"run": run, "seq": version, "after": after}, after
         shown = msgspec.to_builtins(await self._context.gallery.snapshot(run))
         answer: dict[str, JsonValue] = {"run": run, "seq": shown["seq"], "snapshot": shown}
-        return Begun(answer if after is None else {**answer, RESYNC: True}, int(shown["seq"]))
+        return answer if after is None else {**answer, RESYNC: True}, int(shown["seq"])
 
     def unsubscribe(self, client: ConnectedClient, run: str) -> bool:
         was = run in client.tails
