@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loopwright.cli import definitions as commands
-from loopwright.client import addresses
+from loopwright.client import client as client_module
 from loopwright.operations.use_cases.operation import PageRequest
 from tests.cli.conftest import Place, Told, lw
 from tests.cli.test_definitions import SELF_JUDGED
@@ -285,6 +285,6 @@ def test_a_long_list_comes_page_by_page(
         monkeypatch.setenv("LOOPWRIGHT_TOKEN", server.token)
         for name in ("a", "b", "c"):
             server("PUT", f"{BASE}/{name}", {"text": native("model:test/x")})
-        monkeypatch.setattr(addresses, "PageRequest", partial(PageRequest, limit=1))
+        monkeypatch.setattr(client_module, "PageRequest", partial(PageRequest, limit=1))
         found = lw("stored", "ls", "--json", "--server", f"http://127.0.0.1:{server.port}").json
     assert [one["name"] for one in found["definitions"]] == ["a", "b", "c"]

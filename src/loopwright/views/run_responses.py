@@ -353,7 +353,7 @@ class RunHistory(RunSetup, kw_only=True):
     goal: str
     max: int | None
     passes: list[IterationItem]  # the newest
-    iterations_before: int  # how many there were before those
+    iterations_before: int = msgspec.field(name="passes_before")  # those before the newest
     activity: ActivitySummary
     decisions: list[Decided]  # the newest
     messages: list[RunMessageItem]  # the newest

@@ -61,7 +61,7 @@ class ReadArtifact(ArtifactReference, kw_only=True):
     "artifacts.list",
     "query",
     "viewer",
-    "What was made or given, the oldest first",
+    "Artifacts and uploaded files, the oldest first",
     http=HttpRoute("GET", RUN, other_paths=(SESSION,)),
 )
 async def list_artifacts(app: App, _caller: Caller, request: OfRunOrSession) -> ArtifactList:
@@ -124,7 +124,7 @@ async def show(app: App, _caller: Caller, request: ArtifactReference) -> Artifac
     "artifacts.remove",
     "command",
     "editor",
-    "Take away a file that was given, with all its versions",
+    "Delete an uploaded file, with all its versions",
     http=HttpRoute("DELETE", f"{RUN}{ONE}", other_paths=(f"{SESSION}{ONE}",), status=204),
     audit=("artifact.removed",),
     draining="serve",
@@ -139,7 +139,7 @@ async def remove(app: App, caller: Caller, request: ArtifactReference) -> None:
     "artifacts.read",
     "raw",
     "viewer",
-    "Its bytes, whole or in parts",
+    "The content of an artifact, whole or in parts",
     http=HttpRoute(
         "GET",
         f"{RUN}{ONE}/content",

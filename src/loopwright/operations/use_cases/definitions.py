@@ -86,7 +86,7 @@ async def show(app: App, _caller: Caller, request: DefinitionReference) -> Defin
     "definitions.save",
     "command",
     "editor",
-    "Keep a definition; a change needs If-Match",
+    "Store a definition; a change needs If-Match",
     http=HttpRoute(
         "PUT",
         f"{BASE}/{{name}}",

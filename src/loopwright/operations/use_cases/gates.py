@@ -82,7 +82,7 @@ def _answering(decision: Decision, summary: str) -> Operation[AnswerGate, RunSum
 
 approve = _answering("approve", "Accept what a gate asks about")
 reject = _answering("reject", "Refuse what a gate asks about")
-continue_ = _answering("continue", "Ask for another pass, with feedback")
+continue_ = _answering("continue", "Ask for another iteration, with feedback")
 
 ANSWERS: Mapping[Decision, Operation[AnswerGate, RunSummary]] = {
     "approve": approve,

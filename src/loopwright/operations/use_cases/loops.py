@@ -161,7 +161,7 @@ def _active(app: App) -> int:
     "loops.describe",
     "query",
     "viewer",
-    "Loops that the caller may look at, newest first, with a line for each",
+    "Loops that the caller may see, newest first, with a line for each",
 )
 async def describe(app: App, caller: Caller, request: DescribeLoops) -> list[str]:
     """The line of each loop."""

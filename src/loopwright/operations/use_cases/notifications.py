@@ -247,7 +247,7 @@ class NotificationReference(Request):
     "notifications.list",
     "query",
     "viewer",
-    "What happened to runs, newest first; kept for thirty days",
+    "Notifications about runs, newest first; kept for thirty days",
     http=HttpRoute("GET", BASE, schema="NotificationsQuery"),
 )
 async def list_notifications(

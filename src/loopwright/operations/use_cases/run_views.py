@@ -265,7 +265,7 @@ async def _iteration(app: App, run: str, name: str | None) -> tuple[int | None, 
     "runs.diff",
     "query",
     "viewer",
-    "What a run changed in its workspace, as its snapshots tell",
+    "What a run changed in its workspace, from its snapshots",
     http=HttpRoute("GET", f"{BASE}/diff", schema="DiffQuery"),
     family=FAMILY,
 )

@@ -349,7 +349,7 @@ class SessionReference(Request):
     "sessions.list",
     "query",
     "viewer",
-    "Sessions that were made here",
+    "Sessions, newest first",
     http=HttpRoute("GET", SESSIONS),
 )
 async def list_sessions(app: App, _caller: Caller, request: PageRequest) -> SessionList:
@@ -369,7 +369,7 @@ async def list_sessions(app: App, _caller: Caller, request: PageRequest) -> Sess
     "sessions.add",
     "command",
     "editor",
-    "Add a session: its loops share trackers and are listed together",
+    "Create a session; its loops share trackers and are listed together",
     http=HttpRoute("POST", SESSIONS, status=201, schema="SessionBody"),
     audit=("session.made",),
     draining="serve",
