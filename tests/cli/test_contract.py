@@ -302,7 +302,7 @@ def test_defects_are_reported_without_a_trace(lw: Place, monkeypatch: pytest.Mon
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("loopwright.client.in_process.open_data_log", broken)
+    monkeypatch.setattr("loopwright.client.in_process.open_empty_log", broken)
     told = lw("ls")
     assert told.code == 1
     assert "planted" in told.err

@@ -13,7 +13,7 @@ RUNS = "/api/v1/runs"
 
 def fits(value: Any, kind: Any) -> None:
     """An answer has every field of its shape, and no other."""
-    fields = set(kind.__struct_fields__)
+    fields = set(kind.__struct_encode_fields__)
     given = set(value) if isinstance(value, dict) else set()
     optional = {"call", "marks", "shown", "snapshot"} if "digest" in fields else set()
     assert given | optional == fields | optional

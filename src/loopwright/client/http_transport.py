@@ -39,6 +39,7 @@ from loopwright.errors import (
     ServerFailed,
     Unreachable,
 )
+from loopwright.kernel.events import RunFinished, RunPaused
 from loopwright.model.plan import Plan, decode_plan
 from loopwright.model.record import JsonValue
 from loopwright.operations.api_types import Request
@@ -417,6 +418,7 @@ class ServedFeed:
         self._transport, self._options = transport, options
         self._seen = 0
         self._is_tail = options.tail
+        self._knows_all = True  # no event was of a kind that only a later version knows
 
     async def skip(self, after: int | None) -> None:
         """Take the events up to a number, or all that there are now, without returning them."""
@@ -458,7 +460,10 @@ class ServedFeed:
         except msgspec.ValidationError:  # of a kind that a later version writes
             path, kind = record.get("path", ""), record["kind"]
             text = f"{path}: unknown event {kind}; a newer loopwright would know it"
+            self._knows_all = False
             return SeenEvent(None, ProgressLine(text), record)
+        if not self._knows_all and not isinstance(numbered.event, RunFinished | RunPaused):
+            return SeenEvent(None, line, record)  # the steps and iterations are not known any more
         self.progress.take(numbered)
         return SeenEvent(numbered, line, record)
 

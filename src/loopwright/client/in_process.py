@@ -1,6 +1,7 @@
 """Calls of operations in this process, on a data directory that it opens itself."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -106,12 +107,15 @@ class InProcess:
 
         return list_app(log, self._settings, SystemClock(), service, self._workspaces)
 
+    def _has_no_directory(self) -> bool:
+        """Whether nothing has the name of the data directory; a file there is an error."""
+        return not os.path.lexists(self._settings.home)
+
     async def call(self, operation: Operation[Q, A], request: Q, key: str = "") -> A:
         """Call an operation as the person who owns this process. A command that was done under this
         key before is not repeated.
         """
-        is_empty = not self._drives and not self._settings.database.exists()
-        reads_nothing = is_empty and operation.kind == "query"
+        reads_nothing = operation.kind == "query" and not self._drives and self._has_no_directory()
         app = self._reading_app(is_empty=True) if reads_nothing else await self.app()
         caller = local_caller()
         if not key:
