@@ -1,6 +1,7 @@
 """The page of what is supported: read off the corpora, and honest about what no file shows."""
 
 import re
+from functools import cache
 
 import pytest
 
@@ -10,9 +11,12 @@ from scripts.support import CORPUS, Schema, support_page
 ROW = re.compile(r"\| `(?P<word>[^`]+)` \| (?P<place>\w*) \| (?P<rest>.*) \|")
 
 
+page = cache(support_page)  # all tests read the same page, which takes long to make
+
+
 def rows(name: str) -> dict[tuple[str, str], list[str]]:
     """The cells of each word of a dialect, by the mapping that it stands in."""
-    section = support_page().partition(f"## {name}\n")[2].partition("\n## ")[0]
+    section = page().partition(f"## {name}\n")[2].partition("\n## ")[0]
     found = [match for line in section.splitlines() if (match := ROW.fullmatch(line))]
     return {(m["place"], m["word"]): [c.strip() for c in m["rest"].split("|")] for m in found}
 

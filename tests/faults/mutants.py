@@ -27,7 +27,7 @@ from loopwright.kernel.bodies import conversation as turns
 from loopwright.operations.runs import Service
 from loopwright.ports import Append, headline
 from loopwright.prompts import conversation
-from loopwright.stores.appends import PendingAppend
+from loopwright.stores.appends import PendingAppend, encode_append
 from loopwright.stores.memory import MemoryLog
 from loopwright.stores.sqlite import tables
 from loopwright.stores.sqlite.writer import GroupCommit, Writer
@@ -97,12 +97,17 @@ def _commit_next_in_two(self: Any) -> None:
 def stripped(entry: PendingAppend, *, known: bool) -> PendingAppend:
     """An append without its views, as far as the store takes one."""
     bare = replace(entry.append, gates_opened=(), gates_closed=())
-    return PendingAppend(replace(bare, headline=None) if known else bare, entry.done)
+    return _as_pending(replace(bare, headline=None) if known else bare, entry.done)
 
 
 def rest_of(entry: PendingAppend) -> PendingAppend:
     append: Append = replace(entry.append, events=(), blobs={})
-    return PendingAppend(append, entry.done)
+    return _as_pending(append, entry.done)
+
+
+def _as_pending(append: Append, done: Any) -> PendingAppend:
+    count = len(append.events)
+    return PendingAppend(append, done, count, encode_append(append) if count else b"")
 
 
 def _write_in_two(self: Any, appends: Any) -> None:
@@ -114,15 +119,13 @@ def _write_in_two(self: Any, appends: Any) -> None:
     answers = self.ledger.transact(lambda db: GroupCommit(db, self.ledger).write(events))
     views = [
         rest_of(
-            PendingAppend(
-                replace(entry.append, expected=entry.append.expected + entry.count), print
-            )
+            _as_pending(replace(entry.append, expected=entry.append.expected + entry.count), print)
         )
         for entry, answer in zip(entries, answers, strict=True)
         if answer is None
     ]
     self.ledger.transact(lambda db: GroupCommit(db, self.ledger).write(views))
-    self._tell(appends, answers)
+    self._resolve(appends, answers)
 
 
 def _write_after_telling(self: Any, appends: Any) -> None:
@@ -130,7 +133,7 @@ def _write_after_telling(self: Any, appends: Any) -> None:
     if not appends:
         return
     entries = [entry for _, entry in appends]
-    self._tell(appends, [None] * len(entries))
+    self._resolve(appends, [None] * len(entries))
     time.sleep(0.005)  # the news must be able to arrive
     self.ledger.transact(lambda db: GroupCommit(db, self.ledger).write(entries))
 

@@ -98,7 +98,7 @@ def test_the_newest_iterations_are_shown(own: Served, monkeypatch: pytest.Monkey
         assert picture.iterations_before == 26
     shown = own("GET", f"/api/v1/runs/{run}/snapshot").json
     assert [one["iteration"] for one in shown["passes"]] == [27, 28, 29, 30]
-    assert (shown["iterations_before"], shown["iterations"]) == (26, 30)
+    assert (shown["passes_before"], shown["iterations"]) == (26, 30)
 
 
 def test_a_long_run_is_kept_as_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

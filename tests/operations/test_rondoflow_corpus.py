@@ -18,8 +18,8 @@ from loopwright.operations.run_start import DefinitionSource, StartPlace, prepar
 from loopwright.operations.runs import row_ended
 from loopwright.operations.settings import Settings
 from loopwright.operations.wiring import Local, local
+from loopwright.ports.headline import iterations
 from loopwright.syntax.readers import read
-from loopwright.views.iterations import iterations
 
 USERS = Path(__file__).resolve().parents[1] / "corpus" / "rondoflow" / "users"
 
