@@ -79,8 +79,10 @@ def native_fields() -> str:
     body = {key: specs["Definition"]["properties"][key] for key in shared}
     in_order = {k: v for k, v in specs["Definition"]["properties"].items() if k in body}
     parts = [
-        _table("the file", "What a whole definition has.", specs["Definition"], without=shared),
-        _table("body", "What is done once: at the top, in a step or in a loop.", in_order),
+        _table("the file", "The top level of a definition.", specs["Definition"], without=shared),
+        _table(
+            "body", "What is executed once: at the top level, in a step or in a loop.", in_order
+        ),
     ]
     parts += [
         _table(title, specs[name]["description"], specs[name], without=_shared(name, shared))
@@ -110,7 +112,7 @@ def _table(title: str, words: str, spec: Mapping[str, Any], *, without: Iterable
         default = "required" if key in required else _default(field)
         lines.append(f"| `{key}` | {_kind(field)} | {default} | {field.get('description', '')} |")
     if without:
-        lines += ["", "Beside these, the keys of a [body](#body)."]
+        lines += ["", "In addition, the keys of a [body](#body)."]
     return "\n".join([*lines, ""])
 
 
@@ -229,7 +231,7 @@ _EVENTS_HEAD = """\
 
 A run is a sequence of events, numbered 1, 2, 3 … without a gap. `loopwright events RUN` prints
 them, one JSON object on each line: `run`, `seq`, `at` (RFC 3339, UTC), `kind`, and the fields of
-its kind. `path` is the place in the run, empty for the run itself; an event that belongs to an
+its kind. `path` is the position in the run, empty for the run itself; an event that belongs to an
 iteration has its number in `iteration`, from 1. Empty fields are left out, and a structured
 `result` is JSON, not text.
 

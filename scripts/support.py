@@ -25,12 +25,11 @@ INTRO = """\
 
 {header}
 
-Read off the corpora under `tests/corpus`, which are the contract of each dialect: a test holds that
-every valid file makes exactly its plan and every invalid one exactly its findings. *Supported*
-words have their meaning. *Ignored* words are read, have no effect here and give a warning.
-*Refused* words are an error: the engine cannot honour them there, and saying nothing would be a
-promise. A word can be supported in one place and refused in another. Each cell names a file that
-shows it.
+This page is derived from the files under `tests/corpus`, which specify each dialect: a test checks
+that every valid file results in its plan and every invalid file in its diagnostics. *Supported*
+keys work as documented. *Ignored* keys have no effect and cause a warning. *Refused* keys are an
+error, because the engine cannot do what they request. A key can be supported in one mapping and
+refused in another. Each cell names an example file.
 """
 REFUSED = frozenset({"unsupported-here", "not-available"})
 IGNORED = frozenset({"ignored-field", "ignored-here"})
@@ -62,7 +61,7 @@ def _tables(name: str) -> Iterator[str]:
         for used, state in _told(name, path, schema):
             files = getattr(found.setdefault(used, Shown()), state)
             files.append(path.relative_to(CORPUS).as_posix())
-    yield "| word | in | supported | ignored | refused |"
+    yield "| key | in | supported | ignored | refused |"
     yield "|---|---|---|---|---|"
     for (place, word), shown in found.items():
         yield _row(word, place, shown)
@@ -74,7 +73,7 @@ def _row(word: str, place: str, shown: Shown) -> str:
         for files in (shown.supported, shown.ignored, shown.refused)
     ]
     if not any(cells):
-        cells[0] = "in the schema, in no file"
+        cells[0] = "yes, without an example file"
     return f"| `{word}` | {place} | {' | '.join(cells)} |"
 
 

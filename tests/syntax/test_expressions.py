@@ -37,7 +37,7 @@ def test_steps_that_may_not_have_ended_are_distinguished() -> None:
     """A step that is there but late gets the key that makes the step wait for it."""
     text = "e: steps.later.status == 'completed' && steps.never.status == ''"
     late, never = problems(text, late={"later"}, waiting="dependsOn")
-    assert "later may not have ended when this is looked at (add dependsOn: [later])" in late
+    assert "later may not have ended when this is evaluated (add dependsOn: [later])" in late
     assert "there is no step never here" in never
 
 

@@ -74,9 +74,9 @@ def agent_add(
 ) -> None:
     """Approve an agent: editors of a server may start runs with it, by NAME or by AGENT.
 
-    A program is named by its whole path, or is found on PATH. Its arguments belong to it: the same
-    program with other arguments is another agent. Its files are recorded with their SHA-256
-    digests, except for those in folders of the system: a program that was changed is not started.
+    A program is named by its full path, or is found on PATH. The same program with other arguments
+    is a different agent. Its files are recorded with their SHA-256 digests, except for those in
+    folders of the system: a program that was changed is not started.
     """
     from loopwright.operations.use_cases import allowlists  # noqa: PLC0415 - help stays quick
 

@@ -111,9 +111,9 @@ def diff(ctx: click.Context, /, *, name: str) -> None:
 @click.pass_context
 def definitions(ctx: click.Context, /) -> None:
     """What `loopwright run NAME` knows: the project's definitions in .loopwright/loops/, your own
-    in the folder loops/ of the data folder, and those that are built in. A definition of the
-    project overrides one of the same name. Files that cannot be used are listed too, with what is
-    wrong.
+    in the folder loops/ of the data directory, and those that are built in. A definition of the
+    project overrides one of the same name. Files that cannot be used are listed too, with their
+    errors.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -286,7 +286,7 @@ def _put_stored(terminal: Terminal, one: "DefinitionItem") -> None:
     remote=True,
     examples=[
         ("loopwright stored put triage triage.yaml", "then: loopwright run stored:triage"),
-        ("loopwright stored put triage triage.yaml --replace", "what is stored so far goes"),
+        ("loopwright stored put triage triage.yaml --replace", "replaces the stored version"),
     ],
 )
 @_NAME
@@ -430,7 +430,7 @@ _GROUP = group(
 def roles(ctx: click.Context, /, name: str | None, workspace: str | None) -> int:
     """The roles that agents can have: built-in, of the data directory (roles/*.md) and of the
     project (.loopwright/roles/*.md and workspace/roles/*.md). A file that cannot be used is listed
-    with what is wrong.
+    with its errors.
     """
     from loopwright.operations.agents.roles import find_role, find_roles  # noqa: PLC0415 - help stays quick
 

@@ -85,11 +85,11 @@ class _Demo:
 @click.option("--agent", metavar="SPEC", help="Agent that repairs the project.")
 @click.pass_context
 def demo(ctx: click.Context, /, *, place: Path | None, agent: str | None) -> int:
-    """Repair a small project with failing tests in a loop, and show what the record contains.
+    """Repair a small project with failing tests in a loop, and show what is recorded.
 
-    Without --agent, a program makes prepared edits, one in each iteration. The edits, the tests
-    and the record are real. Everything is written into DIR, or into a new temporary folder; your
-    own runs and settings stay as they are.
+    Without --agent, a program makes prepared edits, one in each iteration. The edits, the tests and
+    the recorded events are real. Everything is written into DIR, or into a new temporary folder;
+    your own runs and settings stay as they are.
     """
     terminal = terminal_of(ctx)
     folder = _new_folder(place)

@@ -214,7 +214,7 @@ def _put_one(terminal: Terminal, found: "ScoredRun", *, name: str) -> None:
             "loopwright promote agent.yaml --model model:openai/gpt-5 --model claude",
             "with each of these",
         ),
-        ("loopwright run agent.yaml --promoted", "run it only if this very text was promoted"),
+        ("loopwright run agent.yaml --promoted", "run it only if exactly this text was promoted"),
     ],
 )
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
@@ -246,7 +246,7 @@ def promote(  # noqa: PLR0913 - one for each option
     workspace: str | None,
     budget: str | None,
 ) -> None:
-    """Promote a definition: every suite that it names must reach its least score, with every model.
+    """Promote a definition: each of its suites must reach its minimum score, with every model.
 
     Without FILE, list what was promoted. The exit code is 6 when it is refused.
     """

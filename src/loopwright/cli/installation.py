@@ -65,7 +65,7 @@ def path(ctx: click.Context, /) -> None:
 
 @click.command(
     cls=Verb,
-    examples=[("loopwright config trust loopwright.toml", "after you have looked at it")],
+    examples=[("loopwright config trust loopwright.toml", "after you have reviewed it")],
 )
 @click.argument("file", metavar="FILE")
 @click.pass_context

@@ -49,12 +49,12 @@ class _ResumeFlags(TypedDict):
 @click.command(
     cls=Verb,
     remote=True,
-    examples=[("loopwright pause run_01", ""), ("loopwright pause all", "everything under way")],
+    examples=[("loopwright pause run_01", ""), ("loopwright pause all", "all active runs")],
 )
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
 @click.pass_context
 def pause(ctx: click.Context, /, *, run: str) -> None:
-    """Pause a run before its next iteration. Calls under way are completed."""
+    """Pause a run before its next iteration. Running calls are completed."""
     terminal = terminal_of(ctx)
     with terminal.client() as client:
         items = _named_runs(client, run, ("running", "waiting"))
@@ -120,7 +120,7 @@ def _named_runs(
         ("loopwright resume run_01 --max 6", "it has made all its iterations; 6 is the new total"),
         ("loopwright resume run_01 --restart", "begin with iteration 1"),
         ("loopwright resume run_01 --detach", "in the background"),
-        ("loopwright resume all", "every run that is paused or that a crash left behind"),
+        ("loopwright resume all", "every run that is paused or was interrupted"),
     ],
 )
 @click.argument("run", metavar="RUN|all", shell_complete=complete_runs)
@@ -171,8 +171,8 @@ def _named_runs(
     "--env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="For a run that has ended: a variable that it was started with, whose value is not "
-    "stored any more or is another one.",
+    help="For a run that has ended: a variable that it was started with, whose value is no "
+    "longer stored or has changed.",
 )
 @sandbox_option
 @click.pass_context
@@ -191,7 +191,7 @@ def resume(
     A run that failed, that was stopped or that a limit ended continues at the iteration that did
     not finish, with its progress log, its sessions and what it has spent. Steps, items and
     iterations that completed are kept, and calls that have an answer are not repeated. Time limits
-    count anew.
+    start again.
     """
     from loopwright.cli.attach import follow_runs  # noqa: PLC0415 - help stays quick
     from loopwright.cli.run_output import AttachOptions  # noqa: PLC0415 - help stays quick
@@ -366,8 +366,7 @@ class _ForkFlags(TypedDict):
     "--env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="A variable that RUN was started with, whose value is not stored any more or is another "
-    "one.",
+    help="A variable that RUN was started with, whose value is no longer stored or has changed.",
 )
 @click.option("--no-wait", is_flag=True, help="Exit with code 5 at a gate instead of asking here.")
 @click.option("--jsonl", is_flag=True, help="Print events as they occur, one JSON object per line.")
@@ -384,10 +383,10 @@ def fork(
     """Start a new run from a completed step or iteration of RUN, and follow it until it ends or
     needs a person. RUN is not changed.
 
-    Iterations, tokens and money up to that point count in the new run too. Calls that were under
-    way at that point are made again; calls that have an answer are not. The workspace stays as it
-    is now; --restore puts its files back as they were. A fork of a run with a worktree gets a
-    worktree of its own.
+    Iterations, tokens and money up to that point count in the new run too. Calls that were running
+    at that point are repeated; calls that have an answer are not. The workspace stays as it is now;
+    --restore puts its files back as they were. A fork of a run with a worktree gets a worktree of
+    its own.
     """
     from loopwright.cli.attach import follow_runs  # noqa: PLC0415 - help stays quick
     from loopwright.cli.run_output import AttachOptions  # noqa: PLC0415 - help stays quick

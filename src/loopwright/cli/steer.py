@@ -74,8 +74,8 @@ def retry(
     a person.
 
     The stage that failed or is blocked is run again in its iteration, with NOTE in its prompt. What
-    completed in that iteration is kept. After rounds that were rejected too often, the next one
-    begins with NOTE.
+    completed in that iteration is kept. After too many rejected iterations, the next one begins
+    with NOTE.
     """
     from loopwright.operations.use_cases import loops  # noqa: PLC0415 - help stays quick
 
@@ -100,7 +100,7 @@ def retry(
     watches=True,
     drives=True,
     examples=[
-        ('loopwright skip run_01 "I did it by hand"', "the next stage continues, with this text")
+        ('loopwright skip run_01 "I did it myself"', "the next stage continues, with this text")
     ],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)

@@ -176,7 +176,7 @@ def sprint_ls(ctx: click.Context, /, *, project: str, status: str) -> None:
     "--max-review-rounds",
     type=click.IntRange(1, 5),
     metavar="N",
-    help="Most reviews; default 3.",
+    help="Maximum number of reviews; default 3.",
 )
 @click.pass_context
 def sprint_create(

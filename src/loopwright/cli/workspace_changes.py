@@ -212,9 +212,9 @@ def restore(
 ) -> None:
     """Put the files of the workspace back as they were after ITERATION; 0 is before the first one.
 
-    The files as they are now are recorded first, so that it can be undone. Changes that no
-    snapshot of the run has are not overwritten without --force. Files that no snapshot has stay.
-    After `resume --restart`, 2 is iteration 2 of the newest try and 2~1 that of the first one.
+    The files as they are now are recorded first, so that it can be undone. Changes that no snapshot
+    of the run has are not overwritten without --force. Files that no snapshot has are kept. After
+    `resume --restart`, 2 is iteration 2 of the newest try and 2~1 that of the first one.
     """
     terminal = terminal_of(ctx)
     with open_service(terminal) as service:
@@ -294,7 +294,7 @@ _NAMED = 20
 @click.command(
     cls=Verb,
     remote=True,
-    examples=[("loopwright apply run_01", "then look at it: git diff")],
+    examples=[("loopwright apply run_01", "then review it: git diff")],
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.pass_context
@@ -302,7 +302,7 @@ def apply(ctx: click.Context, /, *, run: str) -> None:
     """Merge the result of a run that worked in a worktree into the files of your checkout.
 
     The merge is three-way: what you committed since the start of the run stays. Your branch and
-    your index are not changed; the result is in your files, to be looked at and committed. On a
+    your index are not changed; the result is in your files, for you to review and commit. On a
     conflict, or when a file that would be written has uncommitted changes, the files are named and
     nothing is changed.
     """
@@ -341,9 +341,9 @@ def apply(ctx: click.Context, /, *, run: str) -> None:
 @click.pass_context
 def discard(ctx: click.Context, /, *, run: str, yes: bool) -> int:
     """Remove the worktree of a run that has ended, and its branch, with everything in them that
-    was not applied. The record of the run and its snapshots stay.
+    was not applied. The log of the run and its snapshots are kept.
 
-    The question says how many files would be lost. Exit code 1: the answer was no, and nothing was
+    The question says how many files would be lost. Exit code 1: not confirmed, and nothing was
     removed.
     """
     terminal = terminal_of(ctx)

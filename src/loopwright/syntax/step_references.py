@@ -229,7 +229,7 @@ def _diagnostic(document: Document, one: Expression, problem: "CelProblem") -> D
     message, hint = problem.message, problem.hint
     named = _ID.match(one.text, problem.offset)
     if problem.code == "unknown-step" and named and named[1] in one.late:
-        message = f"{named[1]} may not have ended when this is looked at"
+        message = f"{named[1]} may not have ended when this is evaluated"
         hint = f"add {one.waiting}: [{named[1]}]"
     return Diagnostic(document.file, line, column, problem.code, message, hint)
 
