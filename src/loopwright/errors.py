@@ -115,5 +115,5 @@ class StorageError(LoopwrightError):
     code = "storage"
 
 
-RESTORE_HINT = "put a backup in its place, or move it away to begin anew; nothing was changed"
+RESTORE_HINT = "restore a backup, or move it away to start with an empty one; nothing was changed"
 """What helps when stored data is damaged."""

@@ -65,6 +65,10 @@ PHRASES = {
     "here and now": r"\bhere and now\b",
     "being asked about": r"\bbeing asked about\b",
     "how long it counts": r"\bhow long it counts\b",
+    "by hand": r"\bby hand\b",
+    "on record": r"\bon record\b",
+    "anew": r"(?<!`)\banew\b",
+    "is looked at": r"\b(?:is|are|be|was|were|been|being) looked at\b",
 }
 _PAGES = (
     ROOT / "README.md",
@@ -159,6 +163,9 @@ def test_phrases_become_fewer(kind: str) -> None:
         ("the server of this home", "home for the data directory"),
         ("what the agent said", "said"),
         ("a script takes no references", "takes no"),
+        ("the file was edited by hand", "by hand"),
+        ("time limits count anew", "anew"),
+        ("the budget is looked at before every call", "is looked at"),
     ],
 )
 def test_a_phrase_is_found(text: str, name: str) -> None:

@@ -258,7 +258,7 @@ def test_an_edited_assistant_keeps_the_permission_of_its_loop(limited: Served) -
     with pytest.raises(LoopwrightError) as told:
         change(run)
     assert told.value.code == "unknown-cost"
-    assert told.value.hint == f"stop {run}, and start it anew with allow_unknown_cost"
+    assert told.value.hint == f"stop {run}, and start it again with allow_unknown_cost"
     text = limited.definition(limited.script(*["some work"] * 9), until={"person": True})
     allowed = limited.start(text, allow_unknown_cost=True)
     limited.until(allowed, "waiting")

@@ -172,7 +172,7 @@ class InProcess:
     def _existing(
         self, service: "Service", run: str, after: int, options: FollowOptions
     ) -> Sequence[NumberedEvent]:
-        """The events that exist now. Records are also read from a log that was changed by hand."""
+        """The events that exist now. Records are also read from a log that someone changed."""
         try:
             return service.events(run, after=after)
         except StorageError as error:

@@ -76,7 +76,7 @@ def identify(context: Context, request: HTTPConnection) -> Principal:
 
 def _check_own_page(request: HTTPConnection) -> None:
     """Browsers send a cookie for requests of any page: a request that changes something must come
-    from a page of ours. The Origin, where there is one, was looked at before.
+    from a page of ours. The Origin, where there is one, was checked before.
     """
     if request.scope.get("method") in SAFE or "origin" in request.headers:
         return

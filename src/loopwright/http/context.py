@@ -53,7 +53,7 @@ def client_address(scope: Scope, proxies: Sequence[str]) -> str:
 
 
 def is_among(address: str, networks: Sequence[str]) -> bool:
-    """Whether an address lies in one of these networks."""
+    """Whether an address is in one of these networks."""
     if not _is_address(address):
         return False
     found = ipaddress.ip_address(address)

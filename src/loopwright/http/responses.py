@@ -238,7 +238,7 @@ def answer_lost(action: str, subject: str) -> RequestRefusal:
     )
 
 
-MOST_TAGS = 10  # entity tags that are looked at
+MOST_TAGS = 10  # entity tags that are compared
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _TAG = re.compile(r'(?:W/)?"[^"\x00-\x20\x7f-\xff]*"')
 

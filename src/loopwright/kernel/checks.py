@@ -67,7 +67,7 @@ def read_goal_verdict(text: str) -> GoalVerdict | None:
 
 
 EVIDENCE_CHARS = 300
-# How much a text full of false starts is looked at, in characters: each start may be a long way.
+# How much of a text full of false starts is searched, in characters: each start may be long.
 EFFORT_PER_CHAR = 4
 EFFORT_PER_TRY = 300
 EFFORT_AT_LEAST = 5_000_000

@@ -312,7 +312,7 @@ def correspond(state: State, services: KernelServices) -> list[AnyEvent]:
     events: list[AnyEvent] = [dropped(state, one) for one in mail.undeliverable.values()]
     events += _heard_coordinator(state, services) + _replied(state)
     if events or state.control.paused:
-        return events  # what follows from these is looked at when they are folded
+        return events  # what follows from these is decided when they are folded
     return [*_wake_steps(state), *_call_coordinator(state)]
 
 

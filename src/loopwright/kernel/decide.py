@@ -76,7 +76,7 @@ def settle(state: State, services: KernelServices, at: int = 0) -> list[AnyEvent
 
 
 def _use_free_slot(state: State) -> bool:
-    """Let a call that waits for a place among the parallel ones be looked at when there is one.
+    """Decide about a call that waits for a concurrency slot when there is one.
 
     A step that was considered before may not have needed the slot.
     """

@@ -134,7 +134,7 @@ def note_backoff_end(body: LeafBody | CycleBody, attempt: int, at: int) -> None:
 
 
 def free_slot(state: State) -> None:
-    """Let the next call that waits for a place among the parallel ones be looked at, if there is
+    """Decide about the next call that waits for a concurrency slot, if there is
     one that fits. If only the plan has a limit, the first one fits or none does.
     """
     done: list[str] = []

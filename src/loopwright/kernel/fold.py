@@ -185,7 +185,7 @@ def _step_started(state: State, event: StepStarted) -> None:
 
 
 def _step_retried(state: State, event: StepRetried) -> None:
-    """The whole step begins anew, under a name of its own for everything inside."""
+    """The whole step starts again, with new names for everything inside."""
     owner = state.owners[event.path]
     assert isinstance(owner, StepOwner)
     if owner.inside != owner.path:
@@ -368,7 +368,7 @@ def _check_verdict(state: State, event: CheckVerdict) -> None:
     if event.verdict == "error":  # asked again if the run is resumed, under the next number
         owner.checks.numbers[event.index] = owner.checks.tries
     owner.checks.tries = owner.checks.earlier = 0
-    if owner.gate is not None:  # its decision is this verdict; another check asks anew
+    if owner.gate is not None:  # its decision is this verdict; another check asks again
         owner.answered_gate, owner.gate = owner.gate, None
     state.touch(owner)
 

@@ -112,7 +112,7 @@ class LeafBody(msgspec.Struct, eq=False):
     gate: GateState | None = None
     rejections: int = 0
     rejection: str = ""
-    earlier: int = 0  # attempts before the run was last resumed: the retry policy counts anew
+    earlier: int = 0  # attempts before the run was last resumed: retries count from 0 again
 
     @property
     def tries(self) -> int:

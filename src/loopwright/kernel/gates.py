@@ -171,7 +171,7 @@ NO_ARTIFACT = (
 )
 NO_OUTPUT = "the agent answered with no text, and a later step needs its output"
 LINES = 5
-"""So many lines at the beginning are looked at."""
+"""How many lines at the beginning are searched."""
 _BLOCKED = re.compile(r"[\W_]*status[\W_]*:[\W_]*(?:blocked|needs[ _-]context)\b", re.IGNORECASE)
 
 
@@ -184,7 +184,7 @@ def check_blocked_step(
     state: State, owner: StepOwner, ended: Result, services: KernelServices
 ) -> Result | StepRetried | list[AnyEvent]:
     """How a step ended, or what is asked and done first: its agent says that it is blocked, or did
-    not leave the artifact that it had to. `StepRetried`: the step begins anew when what is open
+    not leave the artifact that it had to. `StepRetried`: the step starts again when what is open
     inside it has been closed.
     """
     if ended.status != "completed" or ended.reason == CANCELLED:  # cancelled: stopped by a message

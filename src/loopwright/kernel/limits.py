@@ -204,7 +204,7 @@ def request_loop_deadline(state: State, body: RepeatBody) -> list[AnyEvent]:
 
 
 def renew_spent(opening: RunReopened, place: StepOwner | RepeatBody, limits: Limits) -> None:
-    """A new budget is one of the whole run: what a place inside has used up begins anew."""
+    """A new budget is one of the whole run: the budgets inside it start again."""
     if opening.limits is not None and used_up(limits, place.spent) is not None:
         place.spent = Spent()
 

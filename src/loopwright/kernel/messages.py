@@ -357,7 +357,7 @@ def _place_ended(state: State, path: str, status: str = "skipped") -> None:
         for place in [
             one for one in mail.delivered if one.partition("~")[0] == path or one == path
         ]:
-            del mail.delivered[place]  # a step that began anew has another name inside
+            del mail.delivered[place]  # a step that started again has another name inside
     too_late = mail.stopped.pop(path, None)
     if too_late is not None:
         refuse(

@@ -24,7 +24,7 @@ middle of an iteration of steps continues there if requested: completed steps ar
 the step that did not complete is run again or skipped.
 
 A fork copies a prefix of the log, which is what a crash at that point would have left. So
-recorded answers are not requested again, and effects that were open are requested anew. Three
+recorded answers are not requested again, and effects that were open are requested again. Three
 things differ from a crash, because it is another run at another time: running timers keep the
 time that was left, gates get ids of the new run, and permissions and sessions of one run
 (remembered tools, sessions of agents) are not passed on.
@@ -143,7 +143,7 @@ def _is_wanted(kept: KeptLoop, event: RunReopened) -> bool:
 
 
 def _reset(state: State, event: RunReopened) -> None:
-    """Time limits begin anew too: they are about how long something takes, not about when."""
+    """Time limits start again too: they limit a duration, not a point in time."""
     root, body = state.root, state.root.body
     root.closed = root.queued = root.deadline_hit = False
     root.deadline = None

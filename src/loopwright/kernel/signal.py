@@ -22,7 +22,7 @@ from itertools import accumulate
 
 from loopwright.model.patterns import LazyPattern
 
-_REACH = 400  # characters of a sentence that are looked at on each side
+_REACH = 400  # characters of a sentence that are searched on each side
 _SENTENCE_END = LazyPattern(r"[.!?](?:[\s\"')*_]|$)|\n")
 _MARKUP_TAG = LazyPattern(r"<[^<>]*>")
 # Words that deny, words that make it hang on something, and in front of the word those that speak

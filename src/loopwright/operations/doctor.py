@@ -53,7 +53,7 @@ EARLIEST = 1_735_689_600
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     state: State
@@ -84,7 +84,7 @@ Look: TypeAlias = Callable[[DoctorSubject], Iterator[DoctorFinding]]
 def examine(
     resolved: ResolvedSettings, *, deep: bool = False, heads: Path | None = None
 ) -> list[DoctorFinding]:
-    """Look at everything; what cannot be looked at is a finding too."""
+    """Check everything; what cannot be checked is a finding too."""
     patient = DoctorSubject(resolved, deep, heads)
     findings: list[DoctorFinding] = []
     try:
@@ -190,7 +190,7 @@ def _plugins(_: DoctorSubject) -> Iterator[DoctorFinding]:
     for one in plugins():
         name = f"plugin {one.name}"
         if one.problem:
-            yield DoctorFinding(name, "warn", f"off: {one.problem}", f"mend or remove {one.origin}")
+            yield DoctorFinding(name, "warn", f"off: {one.problem}", f"fix or remove {one.origin}")
         else:
             yield DoctorFinding(name, "ok", f"{one.spec} ({one.origin})")
 

@@ -99,7 +99,7 @@ class Evaluator(NativeModel):
 
     @property
     def subject(self) -> Subject:
-        """What is looked at: the text alone, the text with the last tool's result below it, or
+        """What is evaluated: the text alone, the text with the last tool's result below it, or
         that result. A claim is compared in addition to the tools, unless all of it is compared.
         """
         return self.on or ("text" if self.kind in _WHOLE else "composed")

@@ -68,7 +68,7 @@ async def fork(service: Service, run: str, options: Fork, *, by: str = "") -> tu
     tree = _tree(service, options, run, place) if options.restore else ""
     now = service.clock.now_ms()
     if service.admission is not None and options.workspace is not None:
-        service.admission.check_workspace(options.workspace, by=by)  # before it is looked at
+        service.admission.check_workspace(options.workspace, by=by)  # before it is read
     begins = _begins(first, options, run=f"run_{sortable_id(now)}", plan=plan, by=by)
     known = copied(prefix, begins, now)
     before = fold(plan, known)

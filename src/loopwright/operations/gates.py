@@ -90,7 +90,7 @@ def check_other_person(log: EventLog, run: str, by: str) -> None:
 
 def read_arguments(given: str) -> str:
     """Arguments of a tool from the command line: JSON, or `@FILE` with JSON in it. An object it
-    must be; whether it fits the tool is looked at when the tool is run.
+    must be; whether it fits the tool is checked when the tool is run.
     """
     text = _file_text(given[1:]) if given.startswith("@") else given
     if len(text.encode(errors="replace")) > MAX_ARGUMENTS_BYTES:
@@ -173,7 +173,7 @@ def not_open(log: EventLog, reference: str) -> LoopwrightError:
 
 def check_arguments(events: Iterable[NumberedEvent], opened: GateOpened, arguments: str) -> None:
     """Refuse arguments that do not fit a built-in tool; the gate stays open then. Those of a
-    server's tool are looked at when it is run.
+    server's tool are checked when it is run.
     """
     from loopwright.engine.services import schema_problem  # noqa: PLC0415 - few answers need it
     from loopwright.tools.toolbox import NATIVE  # noqa: PLC0415 - the same

@@ -284,7 +284,7 @@ def _refusal(why: str) -> Conflict:
     )
 
 
-NEWEST = 20  # runs that are looked at
+NEWEST = 20  # runs that are compared
 AHEAD_MS = 300_000
 LONG_MS = 300 * 86_400_000
 CLOCK_FIX = "if that surprises you, set the clock: time limits, tokens and signatures depend on it"

@@ -100,7 +100,7 @@ class WorkspaceRoots:
         return [found[path] for path in sorted(found)]
 
     def contains(self, folder: Path) -> bool:
-        """Whether a folder without links lies in an approved one, or is one."""
+        """Whether a folder without links is in an approved one, or is one."""
         return any(folder.is_relative_to(one.path) for one in self.all())
 
     def add(self, path: str, *, by: str) -> WorkspaceRoot:

@@ -455,7 +455,7 @@ async def resume_run(
     service: Service, reference: str, changes: ResumeChanges = NO_CHANGES, *, by: str | None = None
 ) -> ResumedRun:
     """Resume a run. One that has ended without completing continues where it stopped. One that
-    waits for a time is looked at at once, if this service drives runs.
+    waits for a time is checked at once, if this service drives runs.
     """
     one = await _resume(service, reference, changes, by=by)
     row = service.log.row(one.run)

@@ -419,7 +419,7 @@ class Service:
             agent = admitted[name]
         check_scripts({name: agent})
         becomes = msgspec.structs.replace(plan, agents={**plan.agents, name: agent})
-        self._covered(becomes, remedy=f"stop {run}, and start it anew with allow_unknown_cost")
+        self._covered(becomes, remedy=f"stop {run}, and start it again with allow_unknown_cost")
         event = AgentChanged(at=self.clock.now_ms(), agent=name, becomes=agent, by=by)
         await self._control(run, event, "unchanged")
 
@@ -492,7 +492,7 @@ class Service:
     ) -> bool:
         """Append an event about a run, while it is wanted; whether that was done."""
         if self.driver is None or not self.driver.is_driving(run):
-            self.events(run)  # what was changed by hand stays as it is
+            self.events(run)  # a log that someone changed stays as it is
         for _ in range(CAS_TRIES):
             try:
                 await self._append_event(run, event, expected=self.log.version(run), status=status)

@@ -464,7 +464,7 @@ def _toml(file: Path) -> dict[str, object]:
     except tomllib.TOMLDecodeError as error:
         raise refused(f"{file}: {error}", toml_hint(file)) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise refused(f"{file} cannot be read: {error}", "mend it, or move it away") from error
+        raise refused(f"{file} cannot be read: {error}", "correct it, or move it away") from error
 
 
 def _values(table: Mapping[str, object], file: Path, origin: str) -> _Values:

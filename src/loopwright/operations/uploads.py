@@ -142,7 +142,7 @@ def _zip(data: bytes, limits: _UnpackLimits) -> Iterator[tuple[str, bytes]]:
 
 
 def _check_directory(data: bytes) -> None:
-    """The list of a zip is read at once, so its size is looked at first."""
+    """The list of a zip is read at once, so its size is checked first."""
     at = data.rfind(_END)
     if at < 0 or len(data) < at + 22:
         raise _unsafe("it cannot be read to its end")

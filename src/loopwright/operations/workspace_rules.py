@@ -517,7 +517,7 @@ def _refused(problem: str, *, protected: bool) -> LoopwrightError:
 
 def unmatched_patterns(patterns: Sequence[str], workspace: Path) -> list[str]:
     """Patterns that match no file of a workspace. In a folder with very many files none is named,
-    because not all of them are looked at.
+    because not all of them are checked.
     """
     left, seen = list(patterns), 0
     for folder, folders, files in os.walk(workspace):

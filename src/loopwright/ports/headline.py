@@ -230,7 +230,7 @@ ListedChanges: TypeAlias = tuple[str, Sequence[OpenGate], Sequence[ClosedGate]]
 
 class ListedRun:
     """What lists show of a run that is driven. After most events of a loop only the number of its
-    iterations has changed, so only this is computed and written anew.
+    iterations has changed, so only this is computed and written again.
     """
 
     def __init__(self) -> None:

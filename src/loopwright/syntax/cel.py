@@ -267,7 +267,7 @@ _TYPES = {
     "content": cel.Type.STRING,
     "status": cel.Type.STRING,
 }
-# The value of a variable without a value. Created anew each time: the values are mutable.
+# The value of a variable without a value. Created each time: the values are mutable.
 _ABSENT = {"iteration": int, "index": int, "content": str, "status": str, "result": dict}
 
 _RESULT_KINDS = {"bool": ("BOOL",), "list": ("LIST",)}

@@ -190,9 +190,7 @@ class SourceText:
 
 
 def decode(data: bytes, *, file: str) -> SourceText:
-    """UTF-8 with or without its mark, any line ends; everything else is rejected, with its
-    offset.
-    """
+    """UTF-8 with or without a BOM, any line ends; other text is rejected, with its offset."""
     for mark, name in _OTHER_MARKS:
         if data.startswith(mark):
             message = f"the file is {name}, not UTF-8, from byte offset 0 on"

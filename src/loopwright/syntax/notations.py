@@ -127,9 +127,7 @@ def _days_in(year: int, month: int) -> int:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since the epoch. Years begin in March in this calculation, so that a leap day is the
-    last one.
-    """
+    """Days since the epoch. Years begin in March here, so that a leap day is the last one."""
     year -= month <= 2
     era, of_era = divmod(year, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1

@@ -51,9 +51,7 @@ _OTHER_GROUP = ("conditional, recursive and branch-reset groups", "use a command
 
 
 class PatternFault(NamedTuple):
-    """Why a pattern is rejected; `column` counts its characters from 1, 0 means the whole
-    pattern.
-    """
+    """Why a pattern is rejected; `column` counts from 1, 0 means the whole pattern."""
 
     code: str
     message: str
@@ -195,9 +193,7 @@ def _refused(pattern: str, error: Exception) -> PatternFault:
 
 
 def repeated_times(fragment: str) -> int:
-    """The minimum number of repetitions of `{2}{3}`, a repetition of a repetition; 0 if it
-    is none.
-    """
+    """The minimum number of repetitions of `{2}{3}`, a nested repetition; 0 for others."""
     found = _STACKED.match(fragment)
     # Cut, so that numbers of any length are processed quickly: they are too large anyway.
     return max(int(found[1][:9]), 1) * max(int(found[2][:9]), 1) if found else 0

@@ -65,9 +65,7 @@ class FakeClock:
         return ran
 
     def advance(self, ms: int) -> int:
-        """Let time pass: each timer on the way runs at its own time; returns the number of
-        actions.
-        """
+        """Let time pass: each timer runs at its own time; returns the number of actions."""
         ran, left = self.fire(), self.next_in
         while left is not None and left <= ms:
             ms -= left

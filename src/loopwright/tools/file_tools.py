@@ -284,7 +284,7 @@ def _search(bench: Bench, call: BuiltinCall) -> ToolCallResult:
         if not fnmatchcase(parts[-1], call.text("glob", "*")):
             continue
         if files >= FILES or size >= ALL_BYTES:
-            cut = f"only {files} files were looked at"
+            cut = f"only {files} files were searched"
             break
         files += 1
         data = _content(bench, parts)

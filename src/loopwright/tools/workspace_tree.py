@@ -153,7 +153,7 @@ class WorkspaceTree:
             if self._identity not in (None, identity_of(os.fstat(handle))):
                 raise ToolRefusal("workspace-gone", f"another folder has replaced {self.root}")
             if is_hidden:
-                detail = f"the workspace {self.root} lies in a data directory, which is private"
+                detail = f"the workspace {self.root} is in a data directory, which is private"
                 raise ToolRefusal("private-workspace", detail)
             yield _Root(handle, private.hidden)
         finally:

@@ -212,7 +212,7 @@ class LoopIteration:
     started_at: int
     finished_at: int | None = None
     status: str = "running"
-    now: int | None = None  # when it is looked at, for one that has not finished
+    now: int | None = None  # the current time, for one that has not finished
     stages_by_id: dict[str, LoopStage] = field(default_factory=dict)
 
     @property

@@ -363,7 +363,7 @@ def _cut(data: dict[str, JsonValue]) -> dict[str, JsonValue]:
     return kept
 
 
-OTHERS_S = 1.0  # how often is looked at what other processes write
+OTHERS_S = 1.0  # how often events of other processes are read
 TOGETHER_S = 0.2  # events that arrive in this time are handled together
 MOST_AT_RETURN = 100
 BY_OTHERS = ("loop.torn_down", "run.torn_down", "loop.manual_approval_required")

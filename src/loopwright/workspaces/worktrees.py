@@ -193,12 +193,12 @@ class GitWorktrees:
             )
         if git is not None:
             await _require_unused_branch(git, worktree)
-            with suppress(GitFailed):  # removed by hand before
+            with suppress(GitFailed):  # a person removed it before
                 await git.run("worktree", "remove", "--force", "--force", folder)
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         if git is not None:
             await git.run("worktree", "prune")
-            if await _branch_tip(git, worktree):  # else it was deleted by hand before
+            if await _branch_tip(git, worktree):  # else a person deleted it before
                 await git.run("branch", "--quiet", "-D", worktree.branch)
 
     def _find(self, folder: Path) -> UserRepository | None:

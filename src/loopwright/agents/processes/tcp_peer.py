@@ -312,7 +312,7 @@ class StoppedPrograms:
         if _read_forks() != forks:  # a process may have been missed
             return False
         programs, living = set(list_programs()), list_processes()
-        # Of one that ended before it was looked at it is not known whose it was.
+        # For one that ended before it was inspected, the owner is not known.
         return programs <= {pid for pid, _ in threads} and numbers <= living
 
     def resume(self) -> None:

@@ -528,7 +528,7 @@ class Sandbox:
         for hidden in map(os.path.realpath, self.policy.hidden):
             allowed = map(os.path.realpath, self.policy.workspaces)
             if is_within(real, hidden) and not is_within_any(real, allowed):
-                detail = f"the workspace {cwd} lies in {hidden}, which no agent may see"
+                detail = f"the workspace {cwd} is in {hidden}, which no agent may see"
                 raise CannotStart("not-startable", detail)
         return cwd
 
@@ -565,7 +565,7 @@ class Sandbox:
 
 def _has_vanished(line: str) -> bool:
     """Whether bubblewrap failed to mount something at a path that does not exist any more, or that
-    has been created anew: an existing path that is not a link cannot be missing otherwise.
+    has been created again: an existing path that is not a link cannot be missing otherwise.
     """
     place = _NO_PLACE.search(line)
     if place is None:

@@ -60,7 +60,7 @@ class Repository:
         ]
 
     def _worktrees_inside(self) -> Iterator[str]:
-        """`.git` of each worktree of this repository that lies in the workspace."""
+        """`.git` of each worktree of this repository that is in the workspace."""
         folder = os.path.join(self.common, "worktrees")
         for name in os.listdir(folder) if self.common and os.path.isdir(folder) else ():
             file = (_content(os.path.join(folder, name, "gitdir")) or b"").strip()

@@ -26,7 +26,7 @@ from loopwright.model.access import READ_COMMANDS, Commands
 from loopwright.model.sandbox import SandboxLevel
 
 _SHELLS = ("sh", "bash", "dash")
-# Where programs are that a person did not install by hand.
+# Where programs are that a person did not install manually.
 _BINARIES = (
     *("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"),
     *("/usr/games", "/snap/bin"),

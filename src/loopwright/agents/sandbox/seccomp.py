@@ -7,7 +7,7 @@ the kernel reads on behalf of a program (Multipath TCP, SMC, TLS in the kernel) 
 a server could not tell whether a process reads them (`processes/tcp_peer`). What nested
 sandboxes need (namespaces, mounts) is allowed: the mounts that hide something cannot be removed
 from inside. Only namespaces of control groups are refused: with one, control groups could be
-mounted anew, and the driver be frozen or ended through them.
+mounted again, and the driver be frozen or ended through them.
 """
 
 import errno

@@ -357,7 +357,7 @@ def _evaluable(clause: Clause, known: Collection[str] | None) -> Condition:
     compare = clause.compare
     if compare is not None and (compare.ref.of != "result" or _is_there(compare.ref, known)):
         return compare
-    # An order needs numbers: a text in its place is an error whenever it is looked at.
+    # An order needs numbers: a text in its place is an error whenever it is evaluated.
     return Compare(ref=Ref(of="run"), op="<", value=f"{UNREADABLE}{clause.written}")
 
 

@@ -61,9 +61,7 @@ def _local_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _schema_problem(schema: dict[str, JsonValue]) -> str | None:
-    """Why a value is not a valid JSON Schema. The library is loaded only for definitions
-    with one.
-    """
+    """Why a value is not a valid JSON Schema. The library is loaded only when needed."""
     checker = import_module("jsonschema").Draft202012Validator
     found = next(checker(checker.META_SCHEMA).iter_errors(schema), None)
     if found is None:

@@ -72,9 +72,7 @@ _SIGNS = ("agent", "agents", "budget", "goal", "repeat")
 
 
 def recognise(value: object) -> int:
-    """Confidence from 0 (another format) to 100; native accepts what no other dialect
-    recognises.
-    """
+    """Confidence from 0 (another format) to 100; native accepts what no other dialect does."""
     if not isinstance(value, dict):
         return 0
     if "converted_from" in value:

@@ -122,9 +122,7 @@ def status_of(status: str) -> Status:
 def loop_state(
     plan: Plan, *, agent_id: str, status: str, learnings: list[str], iteration: int | None = None
 ) -> LoopState:
-    """The state of a loop; the log is a copy. `iteration` is the current iteration or the
-    last one.
-    """
+    """The state of a loop; the log is a copy. `iteration` is the current or the last one."""
     loop = only_repeat(plan)
     return {
         "agentId": agent_id,

@@ -278,9 +278,7 @@ class Rendering:
         yield "agent_turn", {**about, **_tokens(event.get("usage")), **failed, "data": data}
 
     def _activity(self, event: LogEvent, _: str) -> EventLines:
-        """Tools that an agent has used by itself; tools that the engine runs are reported
-        separately.
-        """
+        """Tools that an agent used itself; tools that the engine runs are reported separately."""
         effect = self._effects.get(event["effect"])
         if effect is None or effect.tool:
             return

@@ -144,7 +144,7 @@ def _budget_outcome(state: State, body: LeafBody) -> Result | None:
     if not state.plan_index.has_budget or not isinstance(body.action, CallAgent):
         return None
     if is_full(state, body.owner) and (body.failure is None or body.backoff >= body.attempt):
-        return None  # it waits for its turn, and what is left is looked at then
+        return None  # it waits for its turn, and what is left is compared then
     return _nothing_left(state, body)
 
 

@@ -172,7 +172,7 @@ def _kept(
 def _under_condition(
     state: State, body: StepsBody, step: Step, path: str, services: KernelServices
 ) -> AnyEvent:
-    """A condition is looked at once, when everything before the step has ended."""
+    """A condition is evaluated once, when everything before the step has ended."""
     assert step.when is not None
     at, iteration = state.now, body.owner.iteration
     condition = evaluate_condition(state, body.owner, step.when, services)

@@ -84,7 +84,7 @@ class SignInSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A link that makes an account, or sets its password anew, once."""
+    """A link that makes an account, or sets a new password, once."""
 
     role: Role
     person: str = ""  # empty: the person who uses it chooses a name
@@ -168,7 +168,7 @@ class People:
         return settled(work)
 
     def _rows(self, person: PersonRecord, changed: PersonRecord, by: str) -> list[AuditRow]:
-        """What is on record about a change."""
+        """What is recorded about a change."""
         said: list[tuple[str, str]] = []
         if changed.role != person.role:
             said.append(("user.role", f"{person.role} to {changed.role}"))

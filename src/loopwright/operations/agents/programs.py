@@ -114,7 +114,7 @@ def plugin_spec(text: str) -> str:
         raise LoopwrightError(
             f"plugin {name!r} is off: {found.problem}",
             code="plugin-off",
-            hint=f"mend or remove {found.origin}; `loopwright doctor` looks at all of them",
+            hint=f"fix or remove {found.origin}; `loopwright doctor` checks all of them",
         )
     return f"{found.spec} {rest}".strip()
 

@@ -179,7 +179,7 @@ def live(service: Service, reference: str) -> LiveLoop:
 
 
 def _stages(state: State, cycles: Sequence[LoopIteration], spent: StageSpend) -> list[StageCost]:
-    """Every stage of every iteration; also one that was made anew since, for what it has cost."""
+    """Every stage of every iteration; also one that was repeated since, because of its cost."""
     plan = {one.id: one for one in stages_of(state.plan)}
     shown: dict[tuple[int, str], LoopStage] = {
         (cycle.number, stage.id): stage for cycle in cycles for stage in cycle.stages
@@ -544,7 +544,7 @@ def _staged(service: Service, reference: str) -> RunRow:
 
 
 def _of_roles(service: Service, reference: str) -> RunRow:
-    """Only loops of roles read goal and cap anew with every stage."""
+    """Only loops of roles read goal and cap again with every stage."""
     row = loop_row(service, service.find(reference))
     if row.headline.dialect != OF_LOOPS:
         raise Conflict(

@@ -101,7 +101,7 @@ class Notices:
         made: list[StoredNotification] = []
         puts: list[tuple[StoredRecord, int | None]] = []
         drops: list[tuple[str, str]] = []
-        assert self._cursor is not None, "first is looked at what has moved"
+        assert self._cursor is not None, "the cursor is read first"
         for run in runs:
             try:
                 found = [one for one in tell(run, self._seen(run)) if one.at >= self._cursor.since]

@@ -68,7 +68,7 @@ _START = """
 _CHAIN_BEFORE = """
     SELECT CAST(chain AS BLOB) FROM segment WHERE run = ? AND seq < ? ORDER BY seq DESC LIMIT 1
 """
-# Cast: a value that was edited by hand may have become text; this must be found, not cause an
+# Cast: a value that someone edited may have become text; this must be found, not cause an
 # exception.
 _PAGE = """
     SELECT seq, last, CAST(body AS BLOB), CAST(chain AS BLOB)

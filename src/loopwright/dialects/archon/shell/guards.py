@@ -293,9 +293,7 @@ class Guards:
     # -- groups ------------------------------------------------------------------------------------
 
     def open(self, kind: str, spoiled: Iterable[str] = ()) -> None:
-        """A group starts; `spoiled` are the variables to which a loop assigns values from
-        outside.
-        """
+        """A group starts; `spoiled`: variables to which a loop assigns values from outside."""
         current = self.blocks[-1].current
         start = NOTHING if kind == "function" else _without(current, spoiled)
         self.blocks.append(_Block(kind, start, start))
