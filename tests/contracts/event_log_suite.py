@@ -21,8 +21,8 @@ from loopwright.ports import (
     Owner,
     RunStatus,
 )
-from loopwright.stores.memory import MemoryLog, MemoryStore
 from loopwright.stores.sqlite.log import SqliteLog, open_sqlite_log
+from tests.support.memory_log import MemoryLog, MemoryStore
 
 Log: TypeAlias = MemoryLog | SqliteLog
 Opener: TypeAlias = Callable[[Liveness], Log]

@@ -9,7 +9,8 @@ import pytest
 
 from loopwright.model.trackers import Item, TrackerChange, Trackers, Values
 from loopwright.stores.sqlite.log import open_sqlite_log
-from loopwright.stores.trackers import MemoryTrackers, SqliteTrackers
+from loopwright.stores.trackers import SqliteTrackers
+from tests.support.memory_trackers import MemoryTrackers
 
 Reopen = Callable[[], Trackers]
 

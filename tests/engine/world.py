@@ -19,10 +19,10 @@ from loopwright.model.record import JsonValue
 from loopwright.operations.run_request import RunStart
 from loopwright.operations.runs import Service
 from loopwright.ports import Append, NumberedEvent, Owner, Performer
-from loopwright.stores.memory import MemoryLog, MemoryStore
 from loopwright.testing import FakeClock, ScriptedPerformer
 from loopwright.testing.fakes import PerformerScript
 from tests.planned_levels import PlannedLevels
+from tests.support.memory_log import MemoryLog, MemoryStore
 
 _T = TypeVar("_T")
 

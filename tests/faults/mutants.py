@@ -28,9 +28,9 @@ from loopwright.operations.runs import Service
 from loopwright.ports import Append, headline
 from loopwright.prompts import conversation
 from loopwright.stores.appends import PendingAppend, encode_append
-from loopwright.stores.memory import MemoryLog
 from loopwright.stores.sqlite import tables
 from loopwright.stores.sqlite.writer import GroupCommit, Writer
+from tests.support.memory_log import MemoryLog
 
 Old = Callable[..., Any]
 

@@ -16,10 +16,10 @@ from loopwright.kernel.state import State
 from loopwright.model.chat import UserMessage
 from loopwright.model.plan import Plan, decode_plan
 from loopwright.prompts.conversation import BEFORE, converse, is_paired
-from loopwright.stores.memory import MemoryLog
 from tests.faults.replies import schema_problem
 from tests.faults.simulation import simulate
 from tests.faults.talking import TASK, talking_plan
+from tests.support.memory_log import MemoryLog
 
 SEEDS = 60
 

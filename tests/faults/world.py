@@ -35,7 +35,6 @@ from loopwright.operations.runs import Service
 from loopwright.ports import OPEN_STATUSES, Answer, Append, EffectJob, Owner, RunRow
 from loopwright.ports.headline import figures_of, gate_subject
 from loopwright.stores.appends import PendingAppend
-from loopwright.stores.memory import MemoryLog, MemoryStore
 from loopwright.testing import FakeClock, ScriptedPerformer
 from tests.faults.chance import random_plan
 from tests.faults.listening import holdings, overheard
@@ -45,6 +44,7 @@ from tests.faults.talking import edited, edited_arguments
 from tests.planned_levels import PlannedLevels
 from tests.support.laws.log import check_invariants
 from tests.support.laws.state_picture import picture
+from tests.support.memory_log import MemoryLog, MemoryStore
 
 HERE = Path(__file__).parent
 

@@ -5,7 +5,7 @@ import pytest
 from loopwright.errors import LoopwrightError, NotFound
 from loopwright.model.trackers import Item, TrackerChange, Trackers
 from loopwright.operations.run_groups import ACTIVE, ProjectChoice, make_project, project_for
-from loopwright.stores.trackers import MemoryTrackers
+from tests.support.memory_trackers import MemoryTrackers
 
 
 def activate(trackers: Trackers, session: str, project: Item, *, now_ms: int) -> None:

@@ -20,13 +20,13 @@ from loopwright.operations.agents.backends import bind_agents
 from loopwright.operations.agents.tool_grants import SkillFile, grant_of
 from loopwright.operations.agents.tools import open_workshop
 from loopwright.ports import EffectFailure, EffectSuccess
-from loopwright.stores.trackers import MemoryTrackers
 from loopwright.tools.builtin import WebPage
 from loopwright.tools.results import FolderResultStore
 from loopwright.tools.toolbox import NATIVE
 from loopwright.tools.tracker_scope import TrackerScope
 from tests.agents.calls import Stage, job
 from tests.safety.trying_cli import OUTSIDE, install
+from tests.support.memory_trackers import MemoryTrackers
 from tests.tools.boxes import Room, environment, furnish
 
 every_level = pytest.mark.parametrize("level", LEVELS)

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable
 
 from loopwright.ports import Append
-from loopwright.stores.memory import MemoryLog, MemoryStore
 from tests.contracts.event_log_suite import events, headline, owner
+from tests.support.memory_log import MemoryLog, MemoryStore
 
 
 def start(run: str = "run_a") -> Append:

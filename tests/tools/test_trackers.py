@@ -9,10 +9,10 @@ import pytest
 from loopwright.model.trackers import LOOP_OUTPUT, Item
 from loopwright.operations.agents.tool_grants import SkillFile, find_skills
 from loopwright.operations.agents.tools import open_workshop
-from loopwright.stores.trackers import MemoryTrackers
 from loopwright.tools.results import FolderResultStore, ToolCallResult
 from loopwright.tools.toolbox import NATIVE, Grant, Toolbox
 from loopwright.tools.tracker_scope import TrackerScope
+from tests.support.memory_trackers import MemoryTrackers
 from tests.tools.boxes import environment, furnish, problem, value
 
 ENGINE = Item(

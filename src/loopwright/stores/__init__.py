@@ -2,7 +2,7 @@
 contract suite.
 
 `open_sqlite_log` is the real one: one file, one writer thread that commits all waiting appends at
-once, a hash chain over every run. `MemoryLog` behaves the same and stores nothing on disk.
+once, a hash chain over every run.
 
 May import: ports, kernel, model, errors. Imported only by `operations` and `testing`. Start reading
 at `sqlite/log.py`, then `sqlite/writer.py` (the thread) and `sqlite/connection.py` (the tables).

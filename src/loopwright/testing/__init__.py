@@ -2,8 +2,7 @@
 
 `FakeClock` is a clock that the test sets, `ScriptedPerformer` answers effects by a script or delays
 them. `models` has a chat model without a service, and `wires` a local server that implements the
-protocols of model services. The log in memory is `loopwright.stores.MemoryLog`, which passes the
-same contract tests as the real one.
+protocols of model services.
 
 May import: every package below operations. Start reading at `fakes.py`.
 """
