@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from loopwright.engine.actor import RETRY_STORAGE_MS
 from loopwright.engine.driver import POLL_MS
 from loopwright.errors import Conflict, NotFound, StorageError
 from loopwright.kernel.events import EffectFailed, EffectRequested
@@ -109,6 +110,35 @@ def test_a_run_that_does_not_exist_is_not_found() -> None:
     async def body() -> None:
         with pytest.raises(NotFound):
             World().process().driver.wake("run_none")
+
+    run(body())
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["idle", "waits for its storage"])
+def test_run_that_an_ended_process_took_from_its_driver_when_woken_is_driven_again(
+    waits: bool,
+) -> None:
+    """The driver still has the run in memory; nobody else would take it up."""
+
+    async def body() -> None:
+        world = World()
+        process, dying = world.process(never()), world.process(never())
+        name = await process.start(passes(2))
+        await quiet()
+        if waits:
+            process.log.refusals.append(StorageError("io"))
+            process.scripted.answer(name, "main.0/agent#1", "x")
+            await quiet()
+        world.dead.add(process.owner.token)  # stalled for so long that it was taken for dead
+        dying.driver.wake(name)
+        await quiet()
+        world.kill(dying)
+        process.driver.wake(name)
+        await process.tick(POLL_MS)
+        await process.tick(RETRY_STORAGE_MS[0])
+        assert process.log.row(name).owner == process.owner
+        assert process.driver.is_driving(name)
+        assert set(process.scripted.held) == {(name, "main.0/agent#1")}
 
     run(body())
 

@@ -82,6 +82,7 @@ def test_a_history_that_once_went_wrong(seed: int) -> None:
         pytest.param(0, id="a tool is taken for one that was begun, a cut changes nothing"),
         pytest.param(19, id="a summary beside the only call that is allowed"),
         pytest.param(32, id="a model that says nothing at all"),
+        pytest.param(11920, id="a run is reopened twice, and the second process ends at once"),
         pytest.param(15047, id="a model with a budget becomes a program while it is talked to"),
     ],
 )

@@ -99,12 +99,14 @@ class LocalDriver:
 
     def wake(self, run: str) -> None:
         """Load a run, or let it read new events. Refused if another process drives it."""
-        actor = self._actors.get(run)
-        if actor is not None:
+        actor, row = self._actors.get(run), self.log.row(run)
+        if actor is not None and row.owner is not None and row.owner.token == self.token:
             actor.absorb()
             return
-        row = self.log.row(run)
         self._claim([run], refuse=True)
+        if actor is not None:  # a process that has ended since then took the run from it
+            del self._actors[run]
+            actor.leave()
         self._load(run, row)
 
     def take(self, run: str) -> None:
