@@ -10,6 +10,7 @@ from loopwright.kernel.events import (
     EffectRequested,
     IterationStarted,
     RunFinished,
+    StepSkipped,
     StepStarted,
 )
 from loopwright.model.actions import (
@@ -29,6 +30,7 @@ from loopwright.model.policy import Limits, Retry
 from loopwright.model.record import LiteralItems
 from tests.kernel.driving import Driver, Fail, by_effect, decisions, plan_of
 from tests.kernel.invariants import broken_laws
+from tests.support.laws.run import steps_left_open
 
 WORK = CallAgent(agent="a")
 ALL_LIMITS = Limits(wall_ms=10_000, pass_wall_ms=5_000)
@@ -96,6 +98,30 @@ def test_stop_at_every_moment(name: str) -> None:
         assert starts(new) == []
         assert isinstance(new[-1], RunFinished)
         assert (stopped.state.pending, stopped.state.gates) == ({}, {})
+
+
+@pytest.mark.parametrize("deadline", [True, False], ids=["deadline", "stop"])
+@pytest.mark.parametrize("looped", [True, False], ids=["in a loop", "alone"])
+def test_step_that_has_not_begun_when_nothing_else_is_open_is_skipped(
+    deadline: bool, looped: bool
+) -> None:
+    """A paused run begins no step, and a deadline or a stop ends it all the same."""
+    graph = Steps(steps=(Step(id="a", action=WORK), Step(id="b", action=WORK, needs=("a",))))
+    action = Repeat(body=graph, max=2) if looped else graph
+    run = Driver(plan_of(action, limits_of_step=Limits(wall_ms=2_000))).start()
+    run.pause()
+    place = "main.0" if looped else "main"
+    run.answer(f"{place}.a/agent#1", "x")
+    if deadline:
+        run.fire("main/deadline#1")
+        run.resume()
+    else:
+        run.cancel()
+    (skipped,) = run.of(StepSkipped)
+    assert isinstance(skipped, StepSkipped)
+    assert (skipped.path, skipped.reason) == (f"{place}.b", "deadline" if deadline else "stopped")
+    assert list(steps_left_open(run.plan, run.events)) == []
+    assert run.end.reason == skipped.reason
 
 
 @pytest.mark.parametrize("name", PLANS)

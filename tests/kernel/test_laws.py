@@ -29,6 +29,7 @@ from tests.kernel.driving import Driver, Fail, People, Reply, Script, ScriptedAn
 from tests.kernel.invariants import broken_laws
 from tests.model.plans import runnable_plans
 from tests.support.laws.messages import letters
+from tests.support.laws.run import steps_left_open
 
 AGENT: list[ScriptedAnswer] = [
     Reply("still trying", session="s"),
@@ -113,6 +114,7 @@ def law_of_order(plan: Plan, seed: int) -> None:
     run = at_rest(plan, seed)
     assert broken_laws(run.events, ended=run.state.finished is not None) == []
     assert list(letters(run.events, ended=run.state.finished is not None)) == []
+    assert list(steps_left_open(plan, run.events)) == []
     assert run.state.ignored == 0
     if run.state.finished is None:
         assert run.state.pending or run.state.gates, "nothing is awaited, yet it is not at its end"

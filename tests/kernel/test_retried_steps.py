@@ -1,6 +1,8 @@
-"""What is open inside a step when a person has it tried again."""
+"""What is open inside a step when it is tried again."""
 
 from __future__ import annotations
+
+from msgspec.structs import replace
 
 from loopwright.kernel.event_parts import LookupCall
 from loopwright.kernel.events import (
@@ -8,18 +10,20 @@ from loopwright.kernel.events import (
     EffectDone,
     EffectFailed,
     EffectRequested,
+    GateClosed,
     MessageSent,
     StepRetried,
 )
-from loopwright.model.actions import CallAgent, LoopGate, Repeat, Step
+from loopwright.model.actions import CallAgent, LoopGate, Repeat, Step, Steps
 from loopwright.model.checks import Signal
-from loopwright.model.policy import Limits
-from tests.kernel.driving import Driver, plan_of_steps
+from loopwright.model.policy import Limits, Retry
+from tests.kernel.driving import Driver, Fail, plan_of, plan_of_steps
 from tests.kernel.invariants import broken_laws
 
 CODER = CallAgent(agent="coder")
 TIMED = Repeat(body=CODER, max=1, at_cap="complete", limits=Limits(wall_ms=60))
 GATED = Repeat(body=CODER, max=2, until=Signal(word="DONE"), gate=LoopGate())
+TWICE = Retry(attempts=2, on=("any",))
 
 
 def without_artifact(repeat: Repeat) -> Driver:
@@ -74,6 +78,38 @@ def test_timer_of_an_earlier_try_when_its_loop_has_ended_changes_nothing() -> No
     earlier.fire("main/loop-deadline#1")
     earlier.answer("later/agent#1", "Done.")
     assert earlier.end.outcome == "completed"
+
+
+def test_gate_of_an_iteration_when_its_loop_is_tried_again_is_closed() -> None:
+    """The time of the loop is up while a person is asked about its first iteration."""
+    timed = replace(GATED, limits=Limits(wall_ms=60))
+    driver = Driver(plan_of(timed, retry=TWICE, outcome="partial")).start()
+    driver.answer("main.0/agent#1", "Code.")
+    (gate,) = driver.open_gates()
+    new = driver.fire("main/loop-deadline#1")
+    assert closed_before_the_next_try(new) == [gate.gate]
+    assert driver.open_gates() == []
+    driver.answer("main~2.0/agent#1", "Code.")
+    assert [gate.path for gate in driver.open_gates()] == ["main~2.0"]
+    assert broken_laws(driver.events, ended=False) == []
+
+
+def test_gate_of_an_iteration_when_the_graph_around_its_loop_is_tried_again_is_closed() -> None:
+    """Another step of the graph fails while a person is asked."""
+    steps = (Step(id="loop", action=GATED), Step(id="other", action=CODER))
+    driver = Driver(plan_of(Steps(steps=steps, on_failure="abort"), retry=TWICE)).start()
+    driver.answer("main.loop.0/agent#1", "Code.")
+    (gate,) = driver.open_gates()
+    new = driver.answer("main.other/agent#1", Fail("agent"))
+    assert closed_before_the_next_try(new) == [gate.gate]
+    assert driver.open_gates() == []
+    assert sorted(driver.state.pending) == ["main~2.loop.0/agent#1", "main~2.other/agent#1"]
+    assert broken_laws(driver.events, ended=False) == []
+
+
+def closed_before_the_next_try(new: list[AnyEvent]) -> list[str]:
+    (retried,) = (n for n, event in enumerate(new) if isinstance(event, StepRetried))
+    return [event.gate for event in new[:retried] if isinstance(event, GateClosed)]
 
 
 def stop_message(driver: Driver) -> MessageSent:

@@ -292,6 +292,19 @@ class _Making:
             self.now = max(self.now, until)
             self._answered(self.state.pending[effect], EffectSuccess())
 
+    def _end_between_steps(self) -> None:
+        """All answers, and a deadline or a stop, in one append: it ends what has not begun yet."""
+        calls, dice = self._calls(), self.dice
+        told = [answer_event(one, self._said(one), self, self.now) for one in calls]  # type: ignore[arg-type]
+        due = [one for one in self.state.queues.timers if "deadline#" in one]
+        if due and dice.random() < 0.8:
+            timer = self.state.pending[dice.choice(due)]
+            self.now = max(self.now, timer.call.until)
+            told.append(answer_event(timer, EffectSuccess(), self, self.now))  # type: ignore[arg-type]
+            self._event(*told)
+        elif told:
+            self._event(*told, CancelRequested(at=self.now, by="ann"))
+
     # -- people ------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
@@ -317,6 +330,18 @@ class _Making:
     def _pause(self) -> None:
         pause = RunResumed if self.state.control.paused else RunPaused
         self._event(pause(at=self.now, by="ann"))
+
+    def _wait_while_paused(self) -> None:
+        """A pause that lasts until all calls have ended, and sometimes until a deadline or a stop:
+        then steps that are ready have not begun.
+        """
+        if not self.state.control.paused:
+            self._event(RunPaused(at=self.now, by="ann"))
+        while calls := self._calls():
+            self._answered(calls[0], self._said(calls[0]))
+        end = self.dice.choice((None, self._end_between_steps, self._stop))
+        if end is not None and self.state.finished is None:
+            end()
 
     def _stop(self) -> None:
         self._event(CancelRequested(at=self.now, by="ann"))
@@ -471,12 +496,14 @@ _HAPPEN: dict[str, tuple[float, Callable[[_Making], None]]] = {
     "timer": (8, _Making._timer),
     "decide": (10, _Making._decide),
     "several": (5, _Making._answer_several),
+    "end between steps": (1, _Making._end_between_steps),
     "again": (3, _Making._answer_again),
     "use": (4, _Making._use),
     "message": (3, _Making._message),
     "question": (2, _Making._question),
     "activity": (3, _Making._activity),
     "pause": (3, _Making._pause),
+    "wait while paused": (1, _Making._wait_while_paused),
     "edit": (1.5, _Making._edit),
     "change agent": (1, _Making._change_agent),
     "crash": (3, _Making._crash),

@@ -57,6 +57,11 @@ PLANTED = {
         "return sorted(waiting, key=lambda one: -busy",
     ),
     "the tries of a coordinator": Planted("coordination", "MOST_FAILURES = 3", "MOST_FAILURES = 2"),
+    "the steps that have not begun when nothing else is open": Planted(
+        "bodies/dispatch",
+        "(type(body) is RepeatBody and not body.active)",
+        "(type(body) in (RepeatBody, StepsBody) and not body.active)",
+    ),
     "an error inside a kernel": Planted(
         "reopened_runs", "if event.metadata is not None:", "if event.metadata.planted is not None:"
     ),

@@ -42,6 +42,7 @@ from tests.kernel_differential.harness import (
 from tests.kernel_differential.histories import GOLDEN, difference_in, differences, golden, main
 from tests.kernel_differential.planted import PLANTED, Planted
 from tests.kernel_differential.probes import probe_checks, probe_texts
+from tests.support.laws.run import steps_left_open
 
 HISTORIES = 300
 PORTIONS = 3
@@ -130,6 +131,18 @@ def test_histories_when_generated_have_every_kind_of_event_and_move() -> None:
     reserved = {"budget.reserved", "budget.settled"}
     assert {str(one.__struct_config__.tag) for one in typing.get_args(AnyEvent)} - kinds == reserved
     assert moves == {"events", "use", "vanish", "reload", "fork"}
+
+
+def test_histories_when_generated_leave_no_step_of_a_graph_open() -> None:
+    """A deadline, a stop or a used-up budget closes the steps that have not begun, too."""
+    kernel = current_kernel()
+    for seed in range(HISTORIES):
+        history = generated(seed, kernel)
+        player = Player(kernel, history)
+        for move in history.moves:
+            player.move(move)
+        events = [kernel.decode(event) for event in player.log]
+        assert list(steps_left_open(history.plan, events)) == [], history.name
 
 
 def test_history_when_made_twice_from_one_seed_is_the_same() -> None:

@@ -28,14 +28,15 @@ from loopwright.kernel.events import (
     StepSkipped,
     StepStarted,
 )
-from loopwright.model.ids import parent_path
+from loopwright.model.actions import Steps
+from loopwright.model.ids import child_path, iteration_number, parent_path
 from loopwright.model.plan import Plan
 from tests.support.laws.histories import histories
 from tests.support.laws.iterations import passes
 from tests.support.laws.messages import letters
 from tests.support.laws.openings import PlaceNames, has_ended
 from tests.support.laws.order import asked_again, begins_in_order, verdicts
-from tests.support.laws.plan_lookup import loop_at
+from tests.support.laws.plan_lookup import action_at, loop_at
 from tests.support.laws.retries import tries
 from tests.support.laws.spending import spending
 from tests.support.laws.turns import turns
@@ -57,6 +58,7 @@ def event_problems(plan: Plan, events: Sequence[AnyEvent]) -> list[str]:
         *_timers(events),
         *_gates(events, ended=ended),
         *_places(events, ended=ended),
+        *steps_left_open(plan, events),
         *passes(plan, events),
         *_side_by_side(plan, events),
         *tries(plan, events),
@@ -191,6 +193,32 @@ def _begins(path: str, open_places: dict[str, str], seen: set[str]) -> Iterator[
     if parent_path(path) not in open_places.values():
         yield f"{path} begins in a place that is not open"
     seen.add(path)
+
+
+def steps_left_open(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
+    """When a graph ends, each of its steps has begun or was skipped, whatever ended the graph."""
+    noted: set[str] = set()
+    names = PlaceNames()
+    for event in events:
+        path = getattr(event, "path", "")
+        inside = names.inside(path)
+        names.take(event)
+        if isinstance(event, StepStarted | StepSkipped | StepKept):
+            noted.add(path)
+        elif isinstance(event, StepFinished | StepRetried | IterationFinished | RunFinished):
+            left = [one for one in _steps_of(plan, event) if child_path(inside, one) not in noted]
+            if left:
+                yield f"{path or 'the run'} ends and says nothing about {left}"
+
+
+def _steps_of(plan: Plan, event: AnyEvent) -> list[str]:
+    """The steps of the graph that ends; none of another action. A look before the first iteration
+    begins nothing.
+    """
+    if isinstance(event, IterationFinished) and iteration_number(event.path) < 0:
+        return []
+    action = action_at(plan, getattr(event, "path", "")).action
+    return [step.id for step in action.steps] if isinstance(action, Steps) else []
 
 
 def _side_by_side(plan: Plan, events: Sequence[AnyEvent]) -> Iterator[str]:
