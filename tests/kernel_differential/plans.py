@@ -49,16 +49,18 @@ def varied_plan(dice: Random) -> Plan:
     steps = _varied_steps(dice, plan.steps)
     if dice.random() < 0.35:
         steps = (*steps, Step(id="stages", action=_stages(dice), retry=steps[0].retry))
+    settings = dice.choice(({}, {}, {"scheduler": "round-robin"}, {"scheduler": "least-busy"}))
     return replace(
         plan,
         steps=steps,
+        parallel=dice.choice((1, 2)) if settings else plan.parallel,
         agents={**plan.agents, "lead": Agent(), "coder_cli": Agent(spec="jsonl:coder")},
         coordinator=_coordinator(dice) if dice.random() < 0.3 else None,
         workspace=_workspace(dice),
         missing=dice.choice(("empty", "empty", "empty", "fail")),
         output=dice.choice(("last", "last", "sink", "list")),
         returns=dice.choice((None, None, None, steps[0].id)),
-        settings=dice.choice(({}, {}, {"scheduler": "round-robin"}, {"scheduler": "least-busy"})),
+        settings=settings,
     )
 
 
