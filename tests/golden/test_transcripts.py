@@ -14,7 +14,7 @@ from loopwright.cli.main import COMMANDS, cli
 from loopwright.engine import activity
 from tests.golden.files import FOLDER, compare
 from tests.golden.transcript_http import NOT_ASKED, ask, fill, get_routes
-from tests.golden.transcript_runners import in_process, set_environment
+from tests.golden.transcript_runners import BACKGROUND, in_process, set_environment
 from tests.golden.transcript_runs import RUNS, answering
 from tests.golden.transcript_scenarios import read_scenarios, transcribe, typed_in
 from tests.golden.transcript_streams import LOOPS, loop_of, socket_of, sse_of
@@ -45,6 +45,7 @@ NO_MISTAKE = {
 # -- commands --------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings(BACKGROUND)
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_commands_run_in_this_process_give_the_stored_transcript(name: str) -> None:
     """Every command of a scenario prints and leaves as it did."""

@@ -27,6 +27,8 @@ from tests.http.served import SECONDS, Served, served, wait_for
 
 PERSON = "tester"
 PASSWORD = "correct horse"
+BACKGROUND = r"ignore:subprocess \d+ is still running:ResourceWarning"
+"""What Python warns of when a command that runs in this process leaves one in the background."""
 _CLEARED = (
     "LOOPWRIGHT_",
     "NO_COLOR",

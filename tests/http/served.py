@@ -284,9 +284,10 @@ def served(
     send_buffer: int | None = None,
     held: bool = False,
     more: Mapping[str, Any] | None = None,
+    workspace: Path | None = None,
     **serving: Any,
 ) -> Iterator[Served]:
-    """A server with a home in this folder."""
+    """A server with a home in this folder, which is also the workspace unless one is named."""
     settings = Settings(home=folder / home, durability="normal", **(more or {}))
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -295,7 +296,9 @@ def served(
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         sock.listen()
         port = sock.getsockname()[1]
-        how = ServerOptions(port=port, workspace=folder, limits=limits or UNHURRIED, **serving)
+        how = ServerOptions(
+            port=port, workspace=workspace or folder, limits=limits or UNHURRIED, **serving
+        )
         thread = _Thread(settings, how, folder, sock)
         thread.held = held
         thread.start()

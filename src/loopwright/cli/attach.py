@@ -219,8 +219,8 @@ async def _say_other_drivers(
     """The runs that another process drives, which are not shown here."""
     found: dict[str, RunSummary] = {}
     for feed in feeds:
-        if feed.other_driver is not None:
-            terminal.say(f"{feed.run} is running in process {feed.other_driver}")
+        if (pid := feed.other_driver) is not None:
+            terminal.say(f"{feed.run} is running in process {pid}")
             terminal.say(f"  loopwright watch {feed.run}   shows it", tone="dim")
             found[feed.run] = await feed.read_summary()
     return found

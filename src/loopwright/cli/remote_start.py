@@ -1,6 +1,7 @@
 """Start runs at a server: the definition is sent with the files that it names."""
 
 import asyncio
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import msgspec
 from loopwright.cli.attach import feed_options, follow_runs
 from loopwright.cli.charts import put_dry_run
 from loopwright.cli.run_output import AttachOptions
-from loopwright.cli.start_options import put_detached
+from loopwright.cli.start_options import put_detached, say_notes
 from loopwright.cli.terminal import Terminal
 from loopwright.client.client import Client
 from loopwright.client.servers import definition_path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from loopwright.operations.run_start import DefinitionSource
     from loopwright.views.run_responses import StartedRun
 
+_OF_DEFINITION = re.compile(r":\d+:\d+: warning: ")  # where such a warning says what it is about
 REQUEST = "(request)"  # the server's name for a definition that was sent to it
 
 _LOCAL_ONLY = {
@@ -103,6 +105,8 @@ async def _start(
         raise _renamed(error, definition.file) from error
     _warn(terminal, definition, request)
     started.warnings = [one.replace(REQUEST, definition.file) for one in started.warnings]
+    others = [one for one in started.warnings if not _OF_DEFINITION.search(one)]
+    say_notes(terminal, [f"warning: {one}" for one in others])
     return started
 
 

@@ -358,7 +358,7 @@ def _start_prepared(
     )
     with keep_variables(terminal.settings.home, start) as named:
         if options["detach"]:
-            return _start_detached(terminal, named)
+            return _start_detached(terminal, named, definition)
         return _start_here(terminal, named, shown)
 
 
@@ -428,11 +428,13 @@ def _start_here(terminal: Terminal, start: "RunStart", options: "AttachOptions")
     return follow_runs(terminal, begin, options)
 
 
-def _start_detached(terminal: Terminal, start: "RunStart") -> int:
+def _start_detached(terminal: Terminal, start: "RunStart", definition: "ParsedDefinition") -> int:
     """Create a run and let a process in the background drive it."""
     from loopwright.operations.background_runs import start_in_background  # noqa: PLC0415 - help stays quick
+    from loopwright.operations.problems import rendered  # noqa: PLC0415 - help stays quick
 
     started = start_in_background(terminal.settings, start, alone=terminal.options.here)
+    started.summary.warnings[:0] = rendered(definition.warnings)
     say_notes(terminal, started.notes)
     put_detached(terminal, started.summary, where=started.where)
     return 0

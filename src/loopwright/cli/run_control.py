@@ -15,7 +15,6 @@ from loopwright.client.client import CommandClient
 from loopwright.operations.run_control import ended_error, stopping_error
 from loopwright.operations.use_cases.lists import ListRuns, list_runs
 from loopwright.operations.use_cases.operation import RunReference
-from loopwright.operations.use_cases.runs import ResumeRun
 from loopwright.operations.use_cases.runs import pause as pause_run
 from loopwright.operations.use_cases.runs import resume as resume_run
 from loopwright.operations.use_cases.runs import stop as stop_run
@@ -206,15 +205,21 @@ def resume(
     if changes and run == ALL:
         message = "options that change a run, such as --agent, --max or --env, are for one run"
         raise click.UsageError(message, ctx)
-    if terminal.server_url and run == ALL:
-        return _resume_all_served(terminal)
     if detach:
         return _resume_detached(terminal, run, changes)
+    paused: list[RunItem] = []
+    if run == ALL and terminal.server_url:  # which itself takes up what a crash left behind
+        with terminal.client() as found:
+            paused = _named_runs(found, ALL, ("paused",))
 
     async def begin(client: "Client") -> "list[RunFeed]":
-        if run == ALL:
+        if run == ALL and not terminal.server_url:
             return await _resume_all(terminal, client)
-        return [await _resume_one(terminal, client, run, changes)]
+        runs = [one.run for one in paused] if run == ALL else [run]
+        feeds = [await _resume_one(terminal, client, one, changes) for one in runs]
+        if run == ALL:
+            terminal.say(f"{len(feeds)} resumed")
+        return feeds
 
     options = AttachOptions(no_wait=no_wait, jsonl=jsonl, several=run == ALL)
     return follow_runs(terminal, begin, options)
@@ -261,15 +266,6 @@ def _resume_detached(terminal: Terminal, run: str, changes: "ResumeChanges") -> 
     found = resume_in_background(terminal.settings, run, changes, alone=terminal.options.here)
     say_notes(terminal, found.notes)
     put_detached(terminal, found.summary, where=found.where)
-    return 0
-
-
-def _resume_all_served(terminal: Terminal) -> int:
-    """Resume every paused run of the server that was named."""
-    with terminal.client() as client:
-        runs = [one.run for one in _named_runs(client, ALL, ("paused",))]
-        client.call_all(resume_run, [ResumeRun(run=run) for run in runs])
-    _report(terminal, "resumed", runs, changed=runs)
     return 0
 
 

@@ -87,8 +87,10 @@ class DrivenFeed:
 
     @property
     def other_driver(self) -> int | None:
-        row = self._here.log.row(self.run)
-        if row.headline.status not in OPEN_STATUSES or self._here.driver.is_driving(self.run):
+        if self._here.driver.is_driving(self.run):
+            return None
+        row = self._here.log.row(self.run)  # read last: a run that has ended is not driven either
+        if row.headline.status not in OPEN_STATUSES:
             return None
         from loopwright.operations.run_lists import driver_pid  # noqa: PLC0415 - rarely needed
 

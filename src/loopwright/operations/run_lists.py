@@ -28,6 +28,7 @@ from loopwright.ports import (
     CHAT_SURFACE,
     DAY_MS,
     NO_SUBJECT,
+    OPEN_STATUSES,
     EventLog,
     GateSubject,
     ListedFigures,
@@ -58,8 +59,10 @@ ReadText = Callable[[Text | None], str]
 
 
 def driver_pid(log: EventLog, row: RunRow) -> int | None:
-    """The living process that drives a run."""
-    return row.owner.pid if row.owner is not None and log.alive(row.owner) else None
+    """The living process that drives a run; None of a run that has ended."""
+    if row.owner is None or row.headline.status not in OPEN_STATUSES:
+        return None
+    return row.owner.pid if log.alive(row.owner) else None
 
 
 def is_left_behind(log: EventLog, row: RunRow) -> bool:

@@ -12,10 +12,12 @@ import msgspec
 from loopwright.errors import Conflict, InputError
 from loopwright.model.actions import MAX_ITERATIONS
 from loopwright.model.sandbox import SandboxLevel
+from loopwright.operations.agents.permissions import limit_warnings, unsupported_options
 from loopwright.operations.api_types import Request
+from loopwright.operations.cost_limits import token_warnings
 from loopwright.operations.definition_files import sent_files
-from loopwright.operations.dialects import WorkspaceFiles
-from loopwright.operations.problems import missing_input, rendered
+from loopwright.operations.dialects import ParsedDefinition, WorkspaceFiles
+from loopwright.operations.problems import missing_input, rendered, without_flags
 from loopwright.operations.run_control import (
     NO_CHANGES,
     STOP_SECONDS,
@@ -47,7 +49,6 @@ from loopwright.operations.use_cases.operation import (
 )
 from loopwright.operations.use_cases.run_queries import BASE, run_summary
 from loopwright.ports import OPEN_STATUSES
-from loopwright.syntax.document import Diagnostic
 from loopwright.views.run_responses import ResumedSummary, RunSummary, StartedRun, StoppedRun
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ async def _started_again(app: App, _caller: Caller, run: str) -> StartedRun:
 )
 async def start(app: App, caller: Caller, request: StartRun) -> StartedRun:
     """Start a run of a definition, stored or sent."""
-    prepared, warnings = prepare_request(app, caller, request)
+    prepared, definition = prepare_request(app, caller, request)
     prepared = replace(prepared, by=caller.name)
     beside = app.beside(caller, request.on_disconnect, start=prepared)
     try:
@@ -159,14 +160,22 @@ async def start(app: App, caller: Caller, request: StartRun) -> StartedRun:
         if conflict.code != "key-taken":
             raise
         raise Conflict(conflict.message, code="already-running", hint=conflict.hint) from conflict
-    return await _started(app, run, warnings)
+    return await _started(app, run, _warnings_of(definition, prepared))
+
+
+def _warnings_of(definition: ParsedDefinition, start: RunStart) -> list[str]:
+    """Those of a definition, and about what its agents are given that they do not use."""
+    limits = limit_warnings(start.plan, start.workspace)
+    unused = unsupported_options(definition.plan, start.plan)
+    found = (*limits, *unused, *token_warnings(start.plan))
+    return [*rendered(definition.warnings), *map(without_flags, found)]
 
 
 def prepare_request(
     app: App, caller: Caller, request: StartRun, *, needs_agents: bool = True
-) -> tuple[RunStart, Sequence[Diagnostic]]:
-    """A run that can be started, and the warnings about its definition. People who look into the
-    inbox can be asked about calls of its agents.
+) -> tuple[RunStart, ParsedDefinition]:
+    """A run that can be started, and its definition. People who look into the inbox can be asked
+    about calls of its agents.
     """
     service, settings = app.service, app.settings
     workspace = Path(request.workspace or app.workspace)
@@ -185,7 +194,7 @@ def prepare_request(
     prepared, definition = prepare_start(place, request, replace(source, files=files))
     if request.promoted:
         _stored(app).check_promoted(definition, is_stored=request.stored is not None)
-    return prepared, definition.warnings
+    return prepared, definition
 
 
 def _source(app: App, caller: Caller, request: StartRun) -> DefinitionSource:
@@ -209,11 +218,11 @@ def _stored(app: App) -> "Definitions":
     return app.definitions()
 
 
-async def _started(app: App, run: str, found: Sequence[Diagnostic]) -> StartedRun:
-    """A run that was just started, and the warnings about its definition and its workspace."""
+async def _started(app: App, run: str, found: Sequence[str]) -> StartedRun:
+    """A run that was just started, with these warnings and those about its workspace."""
     from loopwright.operations.run_workspaces import start_warnings  # noqa: PLC0415 - only here
 
-    warnings = [*rendered(found), *start_warnings(app.service, run)]
+    warnings = [*found, *start_warnings(app.service, run)]
     return await run_summary(app, run, StartedRun, warnings=warnings)
 
 
