@@ -258,6 +258,9 @@ def launch(
     start_options = cast("StartManner", shown)  # click has checked the kinds of all options
     if start_options["jsonl"] and terminal.as_json:
         raise click.UsageError("--json and --jsonl exclude each other", ctx)
+    if start_options["jsonl"] and start_options["detach"]:
+        message = "--detach prints no events; `loopwright watch RUN --jsonl` prints them"
+        raise click.UsageError(message, ctx)
     if start_options["dry_run"]:
         options["message"] = options["message"] or NO_MESSAGE
     choices = cast("StartChoices", options)

@@ -25,8 +25,9 @@ def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """A flag counts wherever it was given, so a later "not given" does not take it back."""
     wanted = ctx.ensure_object(CommonOptions)
     if isinstance(value, str) and not value.strip():
-        # Nothing is not a folder; most likely a variable in a script was never set.
-        raise click.BadParameter("it is empty; name a folder, or leave it out", ctx, param)
+        # Most likely a variable in a script was never set.
+        kind = "an address" if param.name == "server" else "a folder"
+        raise click.BadParameter(f"it is empty; name {kind}, or leave it out", ctx, param)
     if value and param.name:
         setattr(wanted, param.name, value)
 

@@ -226,6 +226,11 @@ class ReadFeed:
                     yield SeenEvent(one, self.progress.take(one))
 
     async def read_summary(self) -> "RunSummary":
-        from loopwright.views.summary import summary  # noqa: PLC0415 - at the end only
+        from loopwright.operations.run_lists import is_left_behind  # noqa: PLC0415 - at the end only
+        from loopwright.views.summary import final_line, summary  # noqa: PLC0415 - the same
 
-        return summary(self.progress.state, self._service.read_text)
+        state = self.progress.state
+        found = summary(state, self._service.read_text)
+        if is_left_behind(self._service.log, self._service.log.row(self.run)):
+            found.summary = final_line(state, left_behind=True)
+        return found
