@@ -108,7 +108,8 @@ def test_control(there: There) -> None:
     again = there("resume", run, "--json")
     assert (again.code, again.json["status"]) == (5, "waiting")
     assert there("pause", "all", "--json").json["count"] == 2
-    assert sorted(there("resume", "all", "--json").json["resumed"]) == sorted([run, other])
+    all_of_them = there("resume", "all", "--json").json["runs"]
+    assert sorted(one["run"] for one in all_of_them) == sorted([run, other])
     told = there("stop", "all", "--json").json
     assert sorted(told["stopped"]) == sorted([run, other])
     ended = there("stop", run)

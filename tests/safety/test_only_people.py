@@ -161,7 +161,7 @@ def test_every_command_is_in_the_table() -> None:
     assert {line.split()[0] for line in OF_OTHERS} == {*OWN_RUNS, "run"} - {"ls"}
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
     commands, requests = len(FOR_PEOPLE) + len(OF_OTHERS), 2 * len(REQUESTS)
-    assert f"makes {commands} commands, {requests} requests (half of them" in page
+    assert f"runs {commands} commands, sends {requests} requests (half of them" in page
 
 
 @pytest.mark.item("bnd-p3", "bnd-p7")
