@@ -6,8 +6,8 @@ from tests.house.source_tree import shown, source_files
 
 MAX_LINES = 600
 
-MOST_MODULES = 436
-MOST_LINES = 126_170
+MOST_MODULES = 396
+MOST_LINES = 125_701
 """The size of the package. These numbers are lowered with each reduction, and never raised: a use
 case that is added is paid for with code that it replaces.
 """
