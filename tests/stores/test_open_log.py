@@ -3,6 +3,8 @@
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -224,3 +226,26 @@ def test_odd_names_of_directories_are_fine(tmp_path: Path) -> None:
     world.append(log, Append(run="run_a", expected=0, events=[event()], headline=headline()))
     world.close()
     assert {one.name for one in folder.iterdir()} == {"log ?.db", "log ?.db-heads"}
+
+
+_OPEN_AND_CLOSE = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("SELECT count(*) FROM run").fetchall()
+db.close()
+"""
+
+
+def test_log_when_another_is_opened_in_its_process_keeps_its_locks(filled: Path) -> None:
+    """Another process that closes the file must not take it for the last one, and remove the log
+    that this process still reads.
+    """
+    log = opened(filled)
+    assert len(log.rows()) == 1
+    opened(filled).close()
+    journal = filled.with_name(f"{filled.name}-wal")
+    inode = journal.stat().st_ino
+    subprocess.run([sys.executable, "-c", _OPEN_AND_CLOSE, str(filled)], check=True)
+    assert journal.stat().st_ino == inode
+    assert len(log.rows()) == 1
+    log.close()

@@ -382,9 +382,6 @@ class SqliteLog:
         return job.wait()
 
 
-_MAGIC = b"SQLite format 3\0"
-
-
 def open_sqlite_log(
     path: Path | str,
     *,
@@ -508,14 +505,13 @@ def _sync(path: Path) -> None:
 
 
 def _refuse_foreign_file(path: Path) -> None:
+    """Refuse a folder and an empty file; SQLite refuses what is not a database. The file is not
+    opened here: closing it would end the locks that this process holds on it for an open log.
+    """
     if path.is_dir():
         raise damaged_error(path, "is a directory")
-    with path.open("rb") as file:
-        head = file.read(len(_MAGIC))
-    if not head:
+    if not path.stat().st_size:
         raise damaged_error(path, "the file is empty")
-    if head != _MAGIC:
-        raise damaged_error(path, "the file is not a database")
 
 
 def _bring_up_to_date(place: DatabasePlace, reader: Reader) -> None:
