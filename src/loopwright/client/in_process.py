@@ -185,7 +185,7 @@ class InProcess:
             return found
 
     async def read_health(self) -> object:
-        """None: there is no server."""
+        """Nothing, because no server is asked."""
         return None
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
 """What an actor uses besides the log and the performer: texts, patterns, expressions, the clock.
 
 Long texts are named by the hash of their content; patterns match in linear time; JSON Schema is
-checked by a library that is imported when it is first needed. The event loop
-does the waiting of the clock; when the wall clock is set back, nothing fires early.
+checked by a library that is imported when it is first needed. Timers are those of the event loop,
+so none fires early when the wall clock is set back.
 """
 
 import asyncio
