@@ -147,7 +147,7 @@ def _remove(folder: Path, *, itself: bool) -> None:
 
 def _next_steps(folder: Path, data: Path) -> str:
     return f"""
-The project is in {folder / "project"}. Read what the agent wrote:
+The project is in {folder / "project"}. The commands above need its data directory:
   loopwright logs last --data-dir {shlex.quote(str(data))}
 In a project of your own:
   loopwright loop "Make the tests pass" --agent claude --until-command "pytest -q" --budget usd=5"""
